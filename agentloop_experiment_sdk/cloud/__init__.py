@@ -1,0 +1,1 @@
+"""The only code that touches the two official clients; it translates their errors once."""

@@ -1,0 +1,1 @@
+"""Local evaluators: a task and its output in, metric results out."""

@@ -1,0 +1,1 @@
+"""LocalAgentLoop: an embedded AgentLoop and SLS on a loopback socket."""

@@ -1,0 +1,276 @@
+"""The values the rooms exchange: tasks, outputs, HTTP requests, plans, attempts and results."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field, replace
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from urllib.parse import urlsplit
+
+from .errors import ConfigurationError
+
+HTTP_METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One dataset row, as a solution receives it.
+
+    Args:
+        id: The task id: stable over runs while the row does not change.
+        input: The row as a dict of column name to value. Each attempt gets its own copy.
+        ground_truth: The value of the config's ``ground_truth_field``, else ``""``.
+        tags: Free labels; None when there are none.
+        metadata: Inside a run: ``record_id``, ``dataset``, ``dataset_item_id``, ``repeat_id``,
+            ``version`` and ``parameters``.
+    """
+
+    id: str
+    input: Dict[str, Any]
+    ground_truth: Any = ""
+    tags: Optional[Dict[str, Any]] = None
+    metadata: Dict[str, Any] = field(default_factory=dict)
+
+
+class _Success:
+    """``SolutionOutput.success(...)`` builds an output; ``output.success`` reads its bool."""
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        if instance is None:
+            return owner._succeeded
+        return instance._success
+
+    def __set__(self, instance: Any, value: bool) -> None:
+        instance._success = bool(value)
+
+
+class SolutionOutput:
+    """What a solution answered for one task.
+
+    Args:
+        success: False marks the row as failed.
+        output: The answer: any value; it is stored as strict JSON.
+        trajectory: The steps the agent took, if it reports them; None is stored as ``[]``.
+        meta: Facts about the call. ``experiment_input`` and ``traceId`` are read by the SDK.
+    """
+
+    __slots__ = ("_success", "output", "trajectory", "meta")
+
+    success = _Success()
+
+    def __init__(
+        self,
+        success: bool,
+        output: Any = "",
+        trajectory: Optional[Sequence[Any]] = None,
+        meta: Optional[Mapping[str, Any]] = None,
+    ) -> None:
+        self.success = success
+        self.output = output
+        self.trajectory: Sequence[Any] = [] if trajectory is None else trajectory
+        self.meta: Dict[str, Any] = {} if meta is None else dict(meta)
+
+    @classmethod
+    def _succeeded(cls, output: Any, meta: Optional[Mapping[str, Any]] = None) -> SolutionOutput:
+        """A successful output."""
+        return cls(True, output, meta=meta)
+
+    @classmethod
+    def failure(
+        cls,
+        error_type: Any,
+        error_message: Any,
+        meta: Optional[Mapping[str, Any]] = None,
+        output: Any = "",
+    ) -> SolutionOutput:
+        """A failed output; type and message go into ``meta`` as ``error_type``, ``error_message``.
+
+        An empty ``error_type`` becomes ``UnknownError``.
+        """
+        facts = dict(meta or {})
+        facts["error_type"] = str(error_type) or "UnknownError"
+        facts["error_message"] = str(error_message)
+        return cls(False, output, meta=facts)
+
+    def to_dict(self) -> Dict[str, Any]:
+        """The four keys of ``solution.json``: success, output, trajectory, meta."""
+        return {
+            "success": self.success,
+            "output": self.output,
+            "trajectory": self.trajectory,
+            "meta": self.meta,
+        }
+
+    @classmethod
+    def from_dict(cls, mapping: Mapping[str, Any]) -> SolutionOutput:
+        """The output that ``to_dict`` wrote; missing keys take their defaults, others are ignored."""
+        return cls(
+            bool(mapping.get("success")),
+            mapping.get("output", ""),
+            mapping.get("trajectory"),
+            mapping.get("meta"),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SolutionOutput) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return "SolutionOutput(success={!r}, output={!r}, trajectory={!r}, meta={!r})".format(
+            self.success, self.output, self.trajectory, self.meta
+        )
+
+
+@dataclass(frozen=True)
+class HttpRequestSpec:
+    """One HTTP request to an agent, checked when it is built.
+
+    Args:
+        url: An ``http`` or ``https`` URL; text outside ASCII is percent-encoded as UTF-8 when sent.
+        method: GET, POST, PUT, DELETE, PATCH, HEAD or OPTIONS, in any letter case.
+        headers: Request headers.
+        json: A JSON body; any value ``jsontext`` can write. Not together with ``data``.
+        data: A str or bytes body, or a mapping that is sent as a form.
+        params: Query parameters, added to those of the URL; a list value repeats the name.
+        timeout: Seconds for the whole exchange; None takes the solution's default.
+
+    Raises:
+        ConfigurationError: The URL, method, bodies or timeout cannot be used.
+    """
+
+    url: str
+    method: str = "POST"
+    headers: Optional[Mapping[str, str]] = None
+    json: Any = None
+    data: Union[None, str, bytes, Mapping[str, Any]] = None
+    params: Optional[Mapping[str, Any]] = None
+    timeout: Optional[float] = None
+
+    def __post_init__(self) -> None:
+        _check_url(self.url)
+        if not isinstance(self.method, str) or self.method.upper() not in HTTP_METHODS:
+            raise ConfigurationError(
+                "HTTP method {!r} is not supported; use one of {}.".format(
+                    self.method, ", ".join(HTTP_METHODS)
+                )
+            )
+        object.__setattr__(self, "method", self.method.upper())
+        if self.json is not None and self.data is not None:
+            raise ConfigurationError("Give an HTTP request either json or data, not both.")
+        if self.timeout is not None and not _positive(self.timeout):
+            raise ConfigurationError(
+                "HTTP timeout must be a number of seconds above 0, not {!r}.".format(self.timeout)
+            )
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+
+
+def _check_url(url: Any) -> None:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+        parts.port  # noqa: B018 - reading it validates it
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigurationError("The request URL cannot be read: {}.".format(error)) from error
+    if not usable:
+        raise ConfigurationError(
+            "The request URL must start with http:// or https:// and name a host."
+        )
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What makes two runs the same experiment: a results directory holds one."""
+
+    agent_space: str
+    plan_id: str
+    experiment_name: str
+    region_id: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A resolved experiment plan: what to run and where its rows go.
+
+    ``selected_item_ids`` and ``query_sql`` narrow the dataset; ``pipeline_name`` is "" when the
+    plan has none. Endpoints are those the user gave, or None for the region's defaults.
+    """
+
+    agent_space: str
+    plan_id: str
+    plan_name: str
+    region_id: str
+    project: str
+    dataset: str
+    pipeline_name: str = ""
+    evaluators: Tuple[Mapping[str, Any], ...] = ()
+    selected_item_ids: Tuple[str, ...] = ()
+    query_sql: str = ""
+    max_rows: int = 1000
+    ground_truth_field: Optional[str] = None
+    experiment_name: str = "experimentA"
+    agentloop_endpoint: Optional[str] = None
+    sls_endpoint: Optional[str] = None
+
+    @property
+    def identity(self) -> Identity:
+        """The fields that decide whether a results directory can be continued."""
+        return Identity(self.agent_space, self.plan_id, self.experiment_name, self.region_id)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One call of the solution that is due: a task, a repeat, and which try of them it is."""
+
+    task: Task
+    repeat_id: str
+    number: int = 1
+
+    @property
+    def key(self) -> Tuple[str, str]:
+        """(task id, repeat id): names the attempt's folder."""
+        return (self.task.id, self.repeat_id)
+
+    def task_for(self, record_id: str, extra: Mapping[str, Any]) -> Task:
+        """The task as the solution sees it: its own copy of the row, with this run's metadata."""
+        metadata = dict(self.task.metadata, record_id=record_id, repeat_id=self.repeat_id, **extra)
+        return replace(
+            self.task,
+            input=copy.deepcopy(self.task.input),
+            ground_truth=copy.deepcopy(self.task.ground_truth),
+            metadata=metadata,
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one attempt came to.
+
+    Attributes:
+        attempt: What was due.
+        output: What the solution answered; never changed after it was taken.
+        started_at: When the agent call began, milliseconds since the epoch.
+        finished_at: When it ended, milliseconds since the epoch.
+        latency_ms: How long the agent call took, by the monotonic clock.
+        trace_id: The trace the agent saw, 32 lower-case hex digits, or None.
+    """
+
+    attempt: Attempt
+    output: SolutionOutput
+    started_at: int
+    finished_at: int
+    latency_ms: float
+    trace_id: Optional[str] = None
+
+    @property
+    def status(self) -> str:
+        """``success``, ``failed`` or ``skipped`` (a conversation without turns)."""
+        if not self.output.success:
+            return "failed"
+        return "skipped" if self.output.meta.get("skipped") is True else "success"
+
+
+Rows = List[Dict[str, Any]]

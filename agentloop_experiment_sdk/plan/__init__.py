@@ -1,0 +1,1 @@
+"""What to run: the configuration, its credentials, and the plan's tasks."""

@@ -1,0 +1,1 @@
+"""Reading a results directory: summaries, comparisons, gates and their renderings."""

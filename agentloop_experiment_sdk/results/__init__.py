@@ -1,0 +1,1 @@
+"""Where results go: the results directory and the delivery of its rows."""

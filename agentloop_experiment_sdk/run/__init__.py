@@ -1,0 +1,1 @@
+"""Running it: attempts in, results out, and the cloud record of the run."""

@@ -1,0 +1,1 @@
+"""Calling an agent: a task in, an output out."""
