@@ -1,4 +1,4 @@
-"""The error tree: what can go wrong, with a stable ``code`` and a message that says what to do next."""
+"""The error tree: a stable ``code`` each, and a message that says what to do next."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ _COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 
 
 def _keys_are_text(value: Any) -> bool:
-    """Whether the top level needs no conversion; nested odd keys make equal texts collide at worst."""
+    """Whether the top level can go to the C encoder, which would let equal key texts collide."""
     return not isinstance(value, dict) or all(isinstance(key, str) for key in value)
 
 

@@ -103,7 +103,7 @@ class SolutionOutput:
 
     @classmethod
     def from_dict(cls, mapping: Mapping[str, Any]) -> SolutionOutput:
-        """The output that ``to_dict`` wrote; missing keys take their defaults, others are ignored."""
+        """The output that ``to_dict`` wrote; a missing key takes its default."""
         return cls(
             bool(mapping.get("success")),
             mapping.get("output", ""),
