@@ -1,0 +1,243 @@
+"""The files of one attempt: written once it is answered, read again for resume and delivery."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from typing import Any, Dict, Mapping, Optional, Set, Tuple
+
+from .. import jsontext
+from ..models import Identity, Result, Task
+from . import layout
+from .journal import Key, Saved
+
+Usage = Mapping[str, Tuple[int, int]]
+
+
+def experiment_key(identity: Identity) -> str:
+    """A short digest of the identity; a ``solution.json`` with another one is not ours."""
+    text = jsontext.dumps(asdict(identity))
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What every ``solution.json`` of a run says about the run."""
+
+    experiment: str
+    record_id: str
+    solution_hash: str
+
+
+class AttemptWriter:
+    """Writes attempts below ``root``; thread-safe for different attempts.
+
+    Order: ``task_meta.json`` once per task, ``stats.json``, then ``solution.json``, which makes
+    the attempt count as done.
+    """
+
+    def __init__(self, root: str, stamp: Stamp, *, fsync: bool = False) -> None:
+        self._root = root
+        self._stamp = stamp
+        self._fsync = fsync
+        self._described: Set[str] = set()
+
+    def save(self, result: Result) -> Saved:
+        """Write the attempt and return its journal entry.
+
+        Raises:
+            OSError: The files could not be written; the attempt is not done.
+        """
+        attempt = result.attempt
+        folder = layout.attempt_folder(self._root, attempt.task.id, attempt.repeat_id)
+        self._make_folder(attempt.task, folder)
+        usage = chat_usage(result.output.meta.get("usage"))
+        stats = os.path.join(folder, layout.STATS_FILE)
+        if usage:
+            self._write(stats, _stats(usage))
+        elif attempt.number > 1 and os.path.exists(stats):
+            os.unlink(stats)
+        data = jsontext.dumps(self._solution(result)).encode("utf-8")
+        path = os.path.join(folder, layout.SOLUTION_FILE)
+        if attempt.number > 1:
+            _keep_earlier_try(path, folder, attempt.number - 1)
+        layout.write_atomically(path, data, fsync=self._fsync)
+        return _saved(result, len(data), usage)
+
+    def _make_folder(self, task: Task, folder: str) -> None:
+        if task.id not in self._described:
+            os.makedirs(os.path.dirname(folder), exist_ok=True)
+            path = os.path.join(os.path.dirname(folder), layout.TASK_META_FILE)
+            if not os.path.exists(path):
+                self._write(path, task_meta(task))
+            self._described.add(task.id)
+        try:
+            os.mkdir(folder)
+        except FileExistsError:
+            _remove_leftovers(folder)
+
+    def _write(self, path: str, value: Any) -> None:
+        layout.write_atomically(path, jsontext.dumps(value).encode("utf-8"), fsync=self._fsync)
+
+    def _solution(self, result: Result) -> Dict[str, Any]:
+        facts: Dict[str, Any] = {
+            "number": result.attempt.number,
+            "experiment": self._stamp.experiment,
+            "record_id": self._stamp.record_id,
+            "solution_hash": self._stamp.solution_hash,
+            "started_at": result.started_at,
+            "finished_at": result.finished_at,
+            "latency_ms": result.latency_ms,
+        }
+        if result.trace_id:
+            facts["trace_id"] = result.trace_id
+        if result.attempt.number > 1:
+            facts["retried"] = True
+        document = result.output.to_dict()
+        document["meta"] = dict(document["meta"], **{layout.ATTEMPT_KEY: facts})
+        return document
+
+
+def task_meta(task: Task) -> Dict[str, Any]:
+    """``task_meta.json``: AgentScope's keys and the task's place in the dataset."""
+    return {
+        "id": task.id,
+        "input": task.input,
+        "ground_truth": task.ground_truth,
+        "tags": task.tags,
+        "metrics": [],
+        "metadata": task.metadata,
+    }
+
+
+def read_task(root: str, task_id: str) -> Optional[Task]:
+    """The task of a folder, or None when its ``task_meta.json`` cannot be read."""
+    meta = layout.read_json_object(os.path.join(root, task_id, layout.TASK_META_FILE))
+    if meta is None or not isinstance(meta.get("input"), dict):
+        return None
+    return Task(
+        task_id,
+        meta["input"],
+        meta.get("ground_truth", ""),
+        meta.get("tags"),
+        meta.get("metadata") or {},
+    )
+
+
+def read_solution(root: str, key: Key) -> Optional[Dict[str, Any]]:
+    """The ``solution.json`` of an attempt, or None when it is absent, torn or of another form."""
+    folder = layout.attempt_folder(root, *key)
+    document = layout.read_json_object(os.path.join(folder, layout.SOLUTION_FILE))
+    if document is None or not isinstance(document.get("success"), bool):
+        return None
+    if not isinstance(document.get("meta"), dict):
+        document["meta"] = {}
+    return document
+
+
+def attempt_facts(document: Mapping[str, Any]) -> Dict[str, Any]:
+    """What a ``solution.json`` says about its attempt; ``{}`` in another tool's file."""
+    facts = document["meta"].get(layout.ATTEMPT_KEY)
+    return facts if isinstance(facts, dict) else {}
+
+
+def saved_from_disk(root: str, key: Key, experiment: str) -> Optional[Saved]:
+    """The journal entry of an attempt that has none, or None when it must run (again).
+
+    A ``solution.json`` that names another experiment does not count.
+    """
+    document = read_solution(root, key)
+    if document is None:
+        return None
+    facts = attempt_facts(document)
+    if facts.get("experiment", experiment) != experiment:
+        return None
+    path = os.path.join(layout.attempt_folder(root, *key), layout.SOLUTION_FILE)
+    meta = document["meta"]
+    return Saved(
+        key[0],
+        key[1],
+        int(facts.get("number") or 1),
+        status_of(document),
+        float(facts.get("latency_ms") or 0.0),
+        os.path.getsize(path),
+        chat_usage(meta.get("usage")),
+        "" if document["success"] else str(meta.get("error_type") or "UnknownError"),
+    )
+
+
+def status_of(document: Mapping[str, Any]) -> str:
+    """``success``, ``failed`` or ``skipped``, as ``Result.status``."""
+    if not document["success"]:
+        return "failed"
+    return "skipped" if document["meta"].get("skipped") is True else "success"
+
+
+def chat_usage(usage: Any) -> Usage:
+    """Model name to (input, output) tokens from a solution's ``meta["usage"]``, else ``{}``."""
+    if not isinstance(usage, Mapping):
+        return {}
+    tokens = (_count(usage.get("input_tokens")), _count(usage.get("output_tokens")))
+    if tokens == (None, None):
+        return {}
+    return {str(usage.get("model") or "unknown"): (tokens[0] or 0, tokens[1] or 0)}
+
+
+def _count(value: Any) -> Optional[int]:
+    usable = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+    try:
+        return int(value) if usable else None
+    except (OverflowError, ValueError):
+        return None
+
+
+def _stats(usage: Usage) -> Dict[str, Any]:
+    return {
+        "llm": dict.fromkeys(usage, 1),
+        "agent": 0,
+        "tool": {},
+        "embedding": {},
+        "chat_usage": {
+            model: {"input_tokens": tokens[0], "output_tokens": tokens[1]}
+            for model, tokens in usage.items()
+        },
+    }
+
+
+def _saved(result: Result, size: int, usage: Usage) -> Saved:
+    error = ""
+    if result.status == "failed":
+        error = jsontext.clean_text(str(result.output.meta.get("error_type") or "UnknownError"))
+    attempt = result.attempt
+    return Saved(
+        attempt.task.id,
+        attempt.repeat_id,
+        attempt.number,
+        result.status,
+        result.latency_ms,
+        size,
+        usage,
+        error,
+    )
+
+
+def _keep_earlier_try(path: str, folder: str, number: int) -> None:
+    """Keep the answer that is about to be replaced as ``attempt-<n>.json``."""
+    kept = os.path.join(folder, "attempt-{}.json".format(number))
+    if os.path.exists(path) and not os.path.exists(kept):
+        try:
+            os.link(path, kept)
+        except OSError:
+            shutil.copyfile(path, kept)
+
+
+def _remove_leftovers(folder: str) -> None:
+    """Temporary files of a run that was killed while it wrote this attempt."""
+    for name in os.listdir(folder):
+        if name.endswith(".tmp"):
+            try:
+                os.unlink(os.path.join(folder, name))
+            except OSError:
+                pass
