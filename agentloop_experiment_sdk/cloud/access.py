@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Optional, Protocol
+from typing import Optional, Protocol, Tuple
 from urllib.parse import urlsplit
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, CredentialsError
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?")
 _IPV6 = re.compile(r"[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*(%25[A-Za-z0-9._~-]+)?")
@@ -85,6 +85,36 @@ class AccessKey:
     def get_provider_name(self) -> str:
         """``static_sts`` or ``static_ak``, as the official library names them."""
         return "static_sts" if self.security_token else "static_ak"
+
+
+def access_key(
+    values: Tuple[Optional[str], Optional[str], Optional[str]],
+    names: Tuple[str, str, str],
+    source: str,
+) -> Optional[AccessKey]:
+    """The pair (and token) in ``values``, None when the pair is absent.
+
+    Raises:
+        CredentialsError: Only half of the pair is there, or a value cannot be sent in a header.
+    """
+    key_id, secret, token = (str(value or "").strip() for value in values)
+    if not key_id and not secret:
+        return None
+    if not key_id or not secret:
+        present, absent = (names[0], names[1]) if key_id else (names[1], names[0])
+        raise CredentialsError(
+            "Half a pair of keys: {} is set but {} is not ({}). Set both or neither.".format(
+                present, absent, source
+            )
+        )
+    for name, value in zip(names, (key_id, secret, token)):
+        if any(not "!" <= character <= "~" for character in value):
+            raise CredentialsError(
+                "{} contains a space or a character that no key has ({}). Copy it again.".format(
+                    name, source
+                )
+            )
+    return AccessKey(key_id, secret, token or None, source)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def translate(error: Exception, action: str, secrets: Iterable[Optional[str]]) -
 
 
 def mask(text: str, secrets: Iterable[Optional[str]]) -> str:
-    """``text`` without the secrets: AgentLoop repeats what was signed when it refuses a signature."""
+    """``text`` without the secrets: a refused signature is answered with what was signed."""
     for secret in secrets:
         if secret:
             text = text.replace(secret, "***")
