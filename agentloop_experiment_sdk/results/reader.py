@@ -1,0 +1,419 @@
+"""Reading a results directory: without lock, without network, also while a run writes into it.
+
+Directories of this package and plain ones in AgentScope's evaluation file format (no journal, no
+``tasks.json``, any folder name as task id) are read alike. The journal spares opening the files: a
+row is opened only when its journal line is missing, when the file on disk has another size than the
+line says, or when somebody asks for what is in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import re
+import urllib.parse
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+
+from ..errors import ResultsDirectoryError
+from . import layout
+from .journal import JournalState, Key, Saved, read_state
+
+INCOMPLETE = "incomplete"
+
+TaskRef = Tuple[str, Optional[str]]
+
+
+@dataclass(frozen=True)
+class ResultRow:
+    """One attempt of a results directory; payloads are read from its files when asked for.
+
+    Attributes:
+        folder: The attempt's folder.
+        task_id, repeat_id: Which attempt it is.
+        item_id: The dataset item id as text, or None when the directory does not name one.
+        status: ``success``, ``failed``, ``skipped``, or ``incomplete`` when there is no result yet.
+        number: Which try of the attempt answered, from 1; 0 when incomplete.
+        latency_ms: Milliseconds of the agent call, or None when nobody measured it.
+        usage: Model name to (input tokens, output tokens).
+        error_type: The error type of a failed row, else "".
+        delivered: Whether SLS acknowledged the row under the run's record; None in a directory
+            that knows no delivery.
+    """
+
+    folder: str
+    task_id: str
+    repeat_id: str
+    item_id: Optional[str] = None
+    status: str = INCOMPLETE
+    number: int = 0
+    latency_ms: Optional[float] = None
+    usage: Mapping[str, Tuple[int, int]] = dataclasses.field(default_factory=dict)
+    error_type: str = ""
+    delivered: Optional[bool] = None
+
+    @property
+    def key(self) -> Key:
+        """(task id, repeat id)."""
+        return (self.task_id, self.repeat_id)
+
+    @property
+    def label(self) -> str:
+        """What a person calls the row: the dataset item id, else the task id."""
+        return self.task_id if self.item_id is None else self.item_id
+
+    @property
+    def done(self) -> bool:
+        """Whether the row has a result."""
+        return self.status != INCOMPLETE
+
+    @functools.cached_property
+    def solution(self) -> Dict[str, Any]:
+        """The content of ``solution.json``: success, output, trajectory, meta; {} without one."""
+        return layout.read_json_object(os.path.join(self.folder, layout.SOLUTION_FILE)) or {}
+
+    @functools.cached_property
+    def task_meta(self) -> Dict[str, Any]:
+        """The content of the task's ``task_meta.json``; {} without one."""
+        return _read_task_meta(os.path.dirname(self.folder))
+
+    @functools.cached_property
+    def evaluations(self) -> Dict[str, Dict[str, Any]]:
+        """Metric name to the content of its ``evaluation/<metric>.json``, sorted by name."""
+        return _read_evaluations(os.path.join(self.folder, layout.EVALUATION_DIR))
+
+    @property
+    def output(self) -> Any:
+        """What the agent answered; "" when incomplete."""
+        return self.solution.get("output", "")
+
+    @property
+    def trajectory(self) -> Any:
+        """The steps the agent reported."""
+        return self.solution.get("trajectory") or []
+
+    @property
+    def meta(self) -> Dict[str, Any]:
+        """Facts about the call, as the solution gave them."""
+        return _mapping(self.solution.get("meta"))
+
+    @property
+    def attempt(self) -> Dict[str, Any]:
+        """The SDK's own facts of the attempt (number, times, solution hash, trace id)."""
+        return _mapping(self.meta.get(layout.ATTEMPT_KEY))
+
+    @property
+    def input(self) -> Any:
+        """The dataset row."""
+        return self.task_meta.get("input")
+
+    @property
+    def ground_truth(self) -> Any:
+        """The expected answer, if the dataset names one."""
+        return self.task_meta.get("ground_truth")
+
+    @property
+    def error_message(self) -> str:
+        """The error message of a failed row, else ""."""
+        message = self.meta.get("error_message")
+        return "" if self.status != "failed" or message is None else str(message)
+
+    @property
+    def trace_id(self) -> Optional[str]:
+        """The trace id that links the row to its trace, or None."""
+        trace_id = self.attempt.get("trace_id") or self.meta.get("traceId")
+        return str(trace_id) if trace_id else None
+
+    @property
+    def ttft_ms(self) -> Optional[float]:
+        """Milliseconds until the first piece of a streamed answer, or None."""
+        return number_or_none(self.meta.get("ttft_ms"))
+
+
+@dataclass(frozen=True)
+class StoredResults:
+    """A results directory as it was when it was read.
+
+    Attributes:
+        path: The directory.
+        meta: The content of ``evaluation_meta.json``; {} when it is missing or torn.
+        tasks: (task id, dataset item id) of the plan's present tasks, in the plan's order.
+        stale: Task folders whose rows changed in or left the dataset; they are not counted.
+        journal: What the journal adds up to.
+        expected: How many rows the run has when it is complete.
+    """
+
+    path: str
+    meta: Mapping[str, Any]
+    tasks: Tuple[TaskRef, ...]
+    stale: Tuple[str, ...]
+    journal: JournalState
+    expected: int
+    _rows: Tuple[ResultRow, ...] = dataclasses.field(repr=False)
+
+    @property
+    def record_id(self) -> str:
+        """The cloud record of the run, or "" when there is none."""
+        return str(self.meta.get("record_id") or "")
+
+    @property
+    def heads(self) -> Tuple[ResultRow, ...]:
+        """All rows, for their counters: do not read payloads here, they would stay in memory."""
+        return self._rows
+
+    def rows(self) -> Iterator[ResultRow]:
+        """All rows, task by task and repeat by repeat; what is read of one is freed with it."""
+        return (dataclasses.replace(row) for row in self._rows)
+
+
+def read_results(path: Union[str, "os.PathLike[str]"]) -> StoredResults:
+    """Read the results directory at ``path``.
+
+    Args:
+        path: A directory that an experiment wrote, also one that is still running, one under
+            ``history/``, or one in AgentScope's evaluation file format (``schema_version`` 1).
+
+    Returns:
+        The directory's metadata and rows; payloads are read later, row by row.
+
+    Raises:
+        ResultsDirectoryError: It is absent, holds no results, or was written in a newer format.
+    """
+    root = os.path.abspath(os.fspath(path))
+    names = _entry_names(root)
+    meta = layout.read_json_object(os.path.join(root, layout.META_FILE)) or {}
+    _check_version(root, meta)
+    listed = _listed_tasks(root)
+    tasks = _found_tasks(root, names) if listed is None else listed
+    if not meta and not tasks:
+        raise _no_results(root, names)
+    present = {task_id for task_id, _ in tasks}
+    stale = [name for name in names if layout.is_task_folder(name) and name not in present]
+    journal = read_state(os.path.join(root, layout.JOURNAL_FILE))
+    rows = tuple(_read_rows(root, meta, tasks, journal, listed is None))
+    expected = _expected(meta, tasks, rows, listed is None)
+    return StoredResults(root, meta, tuple(tasks), tuple(stale), journal, expected, rows)
+
+
+def number_or_none(value: Any) -> Optional[float]:
+    """``value`` as a float if it is a number and not a bool, else None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value)
+
+
+def _entry_names(root: str) -> List[str]:
+    try:
+        return sorted(os.listdir(root), key=_natural)
+    except FileNotFoundError as error:
+        raise ResultsDirectoryError(
+            "There is no results directory at {}; run an experiment with this result_dir "
+            "first, or check the path.".format(root)
+        ) from error
+    except OSError as error:
+        raise ResultsDirectoryError(
+            "The results directory {} cannot be read: {}. Give the directory itself, "
+            "not a file in it.".format(root, error.strerror or error)
+        ) from error
+
+
+def _check_version(root: str, meta: Mapping[str, Any]) -> None:
+    version = meta.get("format_version", layout.FORMAT_VERSION)
+    if not isinstance(version, int) or version > layout.FORMAT_VERSION:
+        raise ResultsDirectoryError(
+            "{} was written in results format {}, and this version reads up to {}; "
+            "upgrade agentloop-experiment-sdk.".format(root, version, layout.FORMAT_VERSION)
+        )
+
+
+def _no_results(root: str, names: Sequence[str]) -> ResultsDirectoryError:
+    hint = "run an experiment with this result_dir first, or check the path"
+    if layout.HISTORY_DIR in names:
+        hint = "earlier experiments are in its folder {}/".format(layout.HISTORY_DIR)
+    return ResultsDirectoryError("{} holds no experiment results; {}.".format(root, hint))
+
+
+def _listed_tasks(root: str) -> Optional[List[TaskRef]]:
+    """The tasks of ``tasks.json``, or None when there is none that can be read."""
+    content = layout.read_json_object(os.path.join(root, layout.TASKS_FILE)) or {}
+    try:
+        return [(str(task_id), _item_text(item_id)) for task_id, item_id in content["tasks"]]
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _found_tasks(root: str, names: Sequence[str]) -> List[TaskRef]:
+    """The tasks that folders show, for directories that list none."""
+    found: List[TaskRef] = []
+    for name in names:
+        folder = os.path.join(root, name)
+        task_meta = _read_task_meta(folder)
+        if task_meta or _found_repeats(folder):
+            found.append((name, _item_text(_mapping(task_meta.get("metadata")).get(_ITEM_KEY))))
+    return found
+
+
+_ITEM_KEY = "dataset_item_id"
+
+
+def _found_repeats(folder: str) -> List[str]:
+    """The names of the folder's subfolders that hold a solution."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    held = (name for name in names if _has_solution(os.path.join(folder, name)))
+    return sorted(held, key=_natural)
+
+
+def _has_solution(folder: str) -> bool:
+    return os.path.exists(os.path.join(folder, layout.SOLUTION_FILE))
+
+
+def _total_repeats(meta: Mapping[str, Any]) -> int:
+    repeats = number_or_none(meta.get("total_repeats"))
+    return int(repeats) if repeats and repeats > 0 else 0
+
+
+def _repeat_ids(root: str, task_id: str, repeats: int, found: bool) -> List[str]:
+    """The repeats of a task: those the run declares; where it declares none, those on disk."""
+    declared = [str(index) for index in range(repeats)]
+    if declared and not found:
+        return declared
+    on_disk = _found_repeats(os.path.join(root, task_id))
+    return declared + [name for name in on_disk if name not in declared]
+
+
+def _read_rows(
+    root: str,
+    meta: Mapping[str, Any],
+    tasks: Sequence[TaskRef],
+    journal: JournalState,
+    found: bool,
+) -> Iterator[ResultRow]:
+    repeats = _total_repeats(meta)
+    record_id = str(meta.get("record_id") or "") if "format_version" in meta else None
+    for task_id, item_id in tasks:
+        for repeat_id in _repeat_ids(root, task_id, repeats, found):
+            folder = layout.attempt_folder(root, task_id, repeat_id)
+            saved = _saved(folder, (task_id, repeat_id), journal)
+            if saved is None:
+                yield ResultRow(folder, task_id, repeat_id, item_id)
+            else:
+                yield _row(folder, item_id, saved, journal, record_id)
+
+
+def _row(
+    folder: str,
+    item_id: Optional[str],
+    saved: Saved,
+    journal: JournalState,
+    record_id: Optional[str],
+) -> ResultRow:
+    delivered = None
+    if record_id is not None:
+        delivered = journal.delivered.get(saved.key) == (saved.number, record_id)
+    return ResultRow(
+        folder,
+        saved.task_id,
+        saved.repeat_id,
+        item_id,
+        saved.status,
+        saved.number,
+        saved.latency_ms if saved.latency_ms >= 0 else None,
+        saved.usage,
+        saved.error,
+        delivered,
+    )
+
+
+def _saved(folder: str, key: Key, journal: JournalState) -> Optional[Saved]:
+    """What the journal or, failing that, ``solution.json`` says of an attempt; None: no result."""
+    path = os.path.join(folder, layout.SOLUTION_FILE)
+    try:
+        size = os.stat(path).st_size
+    except OSError:
+        return None
+    saved = journal.saved.get(key)
+    if saved is not None and saved.size == size:
+        return saved
+    solution = layout.read_json_object(path)
+    if solution is None or "success" not in solution:
+        return None
+    return _saved_from_files(folder, key, solution, size)
+
+
+def _saved_from_files(folder: str, key: Key, solution: Mapping[str, Any], size: int) -> Saved:
+    meta = _mapping(solution.get("meta"))
+    attempt = _mapping(meta.get(layout.ATTEMPT_KEY))
+    status = "success" if solution["success"] else "failed"
+    if status == "success" and meta.get("skipped") is True:
+        status = "skipped"
+    error = str(meta.get("error_type") or "UnknownError") if status == "failed" else ""
+    latency = number_or_none(attempt.get("latency_ms"))
+    return Saved(
+        key[0],
+        key[1],
+        int(number_or_none(attempt.get("number")) or 1),
+        status,
+        -1.0 if latency is None else latency,
+        size,
+        _usage(folder, meta),
+        error,
+    )
+
+
+def _usage(folder: str, meta: Mapping[str, Any]) -> Dict[str, Tuple[int, int]]:
+    stats = layout.read_json_object(os.path.join(folder, layout.STATS_FILE)) or {}
+    by_model = _mapping(stats.get("chat_usage"))
+    if not by_model and isinstance(meta.get("usage"), dict):
+        by_model = {str(meta["usage"].get("model") or "unknown"): meta["usage"]}
+    pairs = {str(model): _token_pair(counts) for model, counts in by_model.items()}
+    return {model: pair for model, pair in pairs.items() if pair != (0, 0)}
+
+
+def _token_pair(counts: Any) -> Tuple[int, int]:
+    counts = _mapping(counts)
+    values = [number_or_none(counts.get(name)) for name in ("input_tokens", "output_tokens")]
+    return (int(values[0] or 0), int(values[1] or 0))
+
+
+def _expected(
+    meta: Mapping[str, Any], tasks: Sequence[TaskRef], rows: Sequence[ResultRow], found: bool
+) -> int:
+    """Rows of the complete run; a directory without a task list may not yet have all folders."""
+    declared = number_or_none(_mapping(meta.get("benchmark")).get("total_tasks"))
+    missing = max(0, int(declared or 0) - len(tasks)) if found else 0
+    return len(rows) + missing * max(1, _total_repeats(meta))
+
+
+def _read_task_meta(folder: str) -> Dict[str, Any]:
+    return layout.read_json_object(os.path.join(folder, layout.TASK_META_FILE)) or {}
+
+
+def _read_evaluations(folder: str) -> Dict[str, Dict[str, Any]]:
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))
+    except OSError:
+        return {}
+    read: Dict[str, Dict[str, Any]] = {}
+    for name in names:
+        content = layout.read_json_object(os.path.join(folder, name))
+        if content is not None and "result" in content:
+            read[str(content.get("name") or urllib.parse.unquote(name[:-5]))] = content
+    return read
+
+
+def _item_text(item_id: Any) -> Optional[str]:
+    return None if item_id is None or item_id == "" else str(item_id)
+
+
+def _mapping(value: Any) -> Dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _natural(name: str) -> List[Tuple[int, int, str]]:
+    """A sort key that puts task_2 before task_10."""
+    parts = re.split(r"(\d+)", name)
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts if part]
