@@ -1,0 +1,209 @@
+"""Reads all rows of a selection in pages, without losing or repeating one.
+
+Pages are ordered by ``id``. Rows with equal ids may come in another order with each query, but
+such a block of rows always fills the same places. A block that crosses the border of two pages
+is therefore read again, ordered by all columns: rows that are equal in every column are
+interchangeable. A dataset without the column ``id`` is ordered by all columns from the start.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+
+from ..errors import CloudError
+from .sql import Selection, identifier
+
+logger = logging.getLogger(__name__)
+
+PAGE_ROWS = 100
+_IN_FLIGHT = 4
+
+Row = Sequence[Any]
+Query = Callable[[str], Tuple[List[str], List[Row]]]
+_T = TypeVar("_T")
+
+
+class Table(NamedTuple):
+    """Columns and rows, and whether reading ended because ``most`` rows were there."""
+
+    columns: List[str]
+    rows: List[Row]
+    full: bool = False
+
+    @property
+    def id_at(self) -> Optional[int]:
+        """The place of the column ``id``, None if there is none."""
+        return _id_at(self.columns)
+
+
+def id_column(columns: Sequence[str]) -> Optional[str]:
+    """The name of the column ``id`` as the dataset spells it, None if there is none."""
+    at = _id_at(columns)
+    return None if at is None else columns[at]
+
+
+def fetch(query: Query, selection: Selection, most: Optional[int] = None) -> Table:
+    """Reads up to ``most`` rows of the selection; None reads all.
+
+    Args:
+        query: Runs one SQL statement.
+        selection: Which rows.
+        most: The most rows to answer.
+
+    Raises:
+        CloudError: A statement was refused or not answered.
+    """
+    limits = [limit for limit in (most, selection.most) if limit is not None]
+    wanted = min(limits) if limits else None
+    columns, rows, order = _first_page(query, selection, wanted)
+    if len(rows) < PAGE_ROWS or wanted == PAGE_ROWS:
+        return Table(columns, rows, len(rows) == wanted)
+    if _id_at(columns) is None:
+        order, rows = _order_without_id(query, selection, columns, rows)
+    rows = rows + _pages(query, selection, order, PAGE_ROWS, wanted)
+    rows = _settle_blocks(query, selection, columns, rows)
+    return Table(columns, rows, len(rows) == wanted)
+
+
+def together(calls: Sequence[Callable[[], _T]]) -> List[_T]:
+    """The answers of calls made at the same time; the first error is raised.
+
+    Daemon threads, waited for in slices: an interrupted process neither hangs nor lingers.
+    """
+    if len(calls) == 1:
+        return [calls[0]()]
+    answers: List[Any] = [None] * len(calls)
+
+    def run(at: int) -> None:
+        try:
+            answers[at] = (calls[at](), None)
+        except BaseException as error:
+            answers[at] = (None, error)
+
+    threads = [threading.Thread(target=run, args=(at,), daemon=True) for at in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(0.1)
+    for _, error in answers:
+        if error is not None:
+            raise error
+    return [answer for answer, _ in answers]
+
+
+def in_waves(calls: Sequence[Callable[[], _T]], enough: Callable[[List[_T]], bool]) -> List[_T]:
+    """The answers in order, a few calls at a time, until ``enough`` of them are there."""
+    answers: List[_T] = []
+    for start in range(0, len(calls), _IN_FLIGHT):
+        answers += together(calls[start : start + _IN_FLIGHT])
+        if enough(answers):
+            break
+    return answers
+
+
+def _first_page(
+    query: Query, selection: Selection, wanted: Optional[int]
+) -> Tuple[List[str], List[Row], List[str]]:
+    count = PAGE_ROWS if wanted is None else min(PAGE_ROWS, wanted)
+    if count == 0:
+        return [], [], []
+    try:
+        columns, rows = query(selection.page(["id"], 0, count))
+        return columns, rows[:count], ["id"]
+    except CloudError as error:
+        if error.retryable or error.status != 400:
+            raise
+        try:
+            # the dataset may have no column id
+            columns, rows = query(selection.page([], 0, count))
+        except CloudError:
+            raise error from error.__cause__
+        return columns, rows[:count], []
+
+
+def _order_without_id(
+    query: Query, selection: Selection, columns: List[str], rows: List[Row]
+) -> Tuple[List[str], List[Row]]:
+    order = [identifier(column) for column in columns]
+    try:
+        return order, query(selection.page(order, 0, PAGE_ROWS))[1]
+    except CloudError as error:
+        logger.warning(
+            "Dataset %s has no column id and cannot be ordered by its columns, so rows may be "
+            "missed or read twice: %s",
+            selection.dataset,
+            error,
+        )
+        return [], rows
+
+
+def _pages(
+    query: Query, selection: Selection, order: Sequence[str], start: int, stop: Optional[int]
+) -> List[Row]:
+    """The rows from ``start`` to ``stop``, or to the first page that is not full."""
+    rows: List[Row] = []
+    while stop is None or start < stop:
+        counts = []
+        for at in range(start, start + _IN_FLIGHT * PAGE_ROWS, PAGE_ROWS):
+            counts.append((at, PAGE_ROWS if stop is None else min(PAGE_ROWS, stop - at)))
+        wave = [(at, count) for at, count in counts if count > 0]
+        for (_, count), (_, page) in zip(
+            wave, together([_call(query, selection.page(order, *place)) for place in wave])
+        ):
+            rows += page[:count]
+            if len(page) < count:
+                return rows
+        start += _IN_FLIGHT * PAGE_ROWS
+    return rows
+
+
+def _call(query: Query, sql: str) -> Callable[[], Tuple[List[str], List[Row]]]:
+    return lambda: query(sql)
+
+
+def _settle_blocks(
+    query: Query, selection: Selection, columns: List[str], rows: List[Row]
+) -> List[Row]:
+    """``rows`` with each block of equal ids that crosses a border read again in a total order."""
+    at = _id_at(columns)
+    if at is None:
+        return rows
+    order = ["id"] + [identifier(name) for name in columns if name.lower() != "id"]
+    end = 0
+    for border in range(PAGE_ROWS, len(rows), PAGE_ROWS):
+        if border < end or rows[border - 1][at] != rows[border][at]:
+            continue
+        start, end = _block(rows, at, border)
+        try:
+            block = _pages(query, selection, order, start, end)
+        except CloudError as error:
+            logger.warning(
+                "Rows of dataset %s with the id %r cannot be put in order, so some may be missed "
+                "or read twice: %s",
+                selection.dataset,
+                rows[border][at],
+                error,
+            )
+            continue
+        rows = rows[:start] + block + rows[end:]
+    return rows
+
+
+def _block(rows: List[Row], at: int, border: int) -> Tuple[int, int]:
+    """The places of the rows around ``border`` that have the same id."""
+    start = end = border
+    while start > 0 and rows[start - 1][at] == rows[border][at]:
+        start -= 1
+    while end < len(rows) and rows[end][at] == rows[border][at]:
+        end += 1
+    return start, end
+
+
+def _id_at(columns: Sequence[str]) -> Optional[int]:
+    for at, name in enumerate(columns):
+        if name.lower() == "id":
+            return at
+    return None
