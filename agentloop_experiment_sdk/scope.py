@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import logging
 import threading
 from contextvars import ContextVar, Token
-from typing import Callable, Dict, Iterator, Optional
+from typing import Callable, Dict, Iterator, Optional, Set, Tuple
+
+logger = logging.getLogger(__name__)
 
 _current: ContextVar[Optional[AttemptScope]] = ContextVar("agentloop_attempt", default=None)
 
@@ -24,8 +28,10 @@ class AttemptScope:
         self.trace_id: Optional[str] = None
         self.outer_span_id: Optional[int] = None
         self.cancelled = False
-        self._lock = threading.Lock()
-        self._callbacks: Dict[int, Callable[[], None]] = {}
+        self._changed = threading.Condition()
+        self._serial = itertools.count()
+        self._callbacks: Dict[int, Callable[[], object]] = {}
+        self._running: Set[int] = set()
 
     def note_trace(self, trace_id: str) -> None:
         """Record the trace id that a call made inside the attempt carried; the first one stays."""
@@ -33,30 +39,52 @@ class AttemptScope:
             self.trace_id = trace_id
 
     @contextlib.contextmanager
-    def on_cancel(self, callback: Callable[[], None]) -> Iterator[None]:
+    def on_cancel(self, callback: Callable[[], object]) -> Iterator[None]:
         """While the block runs, ``cancel()`` calls ``callback`` (once, from another thread).
 
-        An attempt that is cancelled already calls it at once.
+        An attempt that is cancelled already calls it at once. After the block the callback is not
+        running and never will be, so a socket or process id may be given to somebody else.
         """
-        key = id(callback)
-        with self._lock:
-            self._callbacks[key] = callback
+        key = next(self._serial)
+        with self._changed:
             late = self.cancelled
+            if not late:
+                self._callbacks[key] = callback
         if late:
-            callback()
+            _call(callback)
         try:
             yield
         finally:
-            with self._lock:
+            with self._changed:
                 self._callbacks.pop(key, None)
+                self._changed.wait_for(lambda: key not in self._running)
 
     def cancel(self) -> None:
         """End what the attempt waits for: its sockets are closed, its processes killed."""
-        with self._lock:
+        with self._changed:
             self.cancelled = True
-            callbacks = list(self._callbacks.values())
-        for callback in callbacks:
-            callback()
+        for key, callback in iter(self._take, None):
+            try:
+                _call(callback)
+            finally:
+                with self._changed:
+                    self._running.discard(key)
+                    self._changed.notify_all()
+
+    def _take(self) -> Optional[Tuple[int, Callable[[], object]]]:
+        with self._changed:
+            if not self._callbacks:
+                return None
+            key = next(iter(self._callbacks))
+            self._running.add(key)
+            return key, self._callbacks.pop(key)
+
+
+def _call(callback: Callable[[], object]) -> None:
+    try:
+        callback()
+    except Exception:  # the other callbacks must still be called
+        logger.warning("Could not end a cancelled attempt's call.", exc_info=True)
 
 
 def current_scope() -> Optional[AttemptScope]:

@@ -1,0 +1,76 @@
+"""What a run tells while it goes on: typed events without payloads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional, Union
+
+
+@dataclass(frozen=True)
+class RecordCreated:
+    """The cloud record exists, and no agent call was made before; ``resumed`` if it is an old one."""
+
+    record_id: str
+    record_name: str
+    resumed: bool
+
+
+@dataclass(frozen=True)
+class AttemptDone:
+    """One attempt is on disk. ``status``: success, failed or skipped."""
+
+    task_id: str
+    repeat_id: str
+    number: int
+    status: str
+    latency_ms: float
+    error_type: str = ""
+
+
+@dataclass(frozen=True)
+class RowsDelivered:
+    """SLS acknowledged ``count`` more rows."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the run is.
+
+    Attributes:
+        total: Rows times repeats.
+        succeeded: Done with success, those of earlier runs included; skipped rows among them.
+        failed: Done and failed.
+        skipped: Conversations without turns, part of ``succeeded``.
+        delivered: Rows SLS has acknowledged under this record.
+        rows_per_s: Attempts done per second of this run.
+        eta_s: Estimated seconds to the end, None while unknown.
+        limit: How many attempts may run at once now.
+    """
+
+    total: int
+    succeeded: int
+    failed: int
+    skipped: int
+    delivered: int
+    rows_per_s: float = 0.0
+    eta_s: Optional[float] = None
+    limit: int = 0
+
+    @property
+    def done(self) -> int:
+        """Attempts that are on disk."""
+        return self.succeeded + self.failed
+
+
+@dataclass(frozen=True)
+class RunFinished:
+    """The run is over. ``status``: completed, failed or interrupted."""
+
+    record_id: str
+    status: str
+    undelivered: int
+
+
+Event = Union[RecordCreated, AttemptDone, RowsDelivered, Progress, RunFinished]

@@ -1,0 +1,173 @@
+"""The one event loop of the process, on a daemon thread, shared by all runs.
+
+A client that a solution opened in one row, or one run, works in the next, because the loop under it
+stays the same. The loop carries users' code only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import os
+import queue
+import threading
+from typing import Any, Awaitable, Callable, List, Optional
+
+logger = logging.getLogger(__name__)
+
+
+class DaemonThreadExecutor(concurrent.futures.ThreadPoolExecutor):
+    """The loop's default executor (``to_thread``) on daemon threads.
+
+    The interpreter joins the threads of an ordinary pool at exit, so one stuck call would keep an
+    interrupted process alive. The class is a subclass only because the loop demands one.
+    """
+
+    def __init__(self, max_workers: int) -> None:
+        super().__init__(max_workers)
+        self._limit = max_workers
+        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._spawned: List[threading.Thread] = []
+        self._free = threading.Semaphore(0)
+        self._growing = threading.Lock()
+
+    def grow(self, max_workers: int) -> None:
+        """Allow at least this many threads from now on."""
+        with self._growing:
+            self._limit = max(self._limit, max_workers)
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Run ``fn`` on one of the threads."""
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        self._jobs.put((future, fn, args, kwargs))
+        if not self._free.acquire(blocking=False):
+            with self._growing:
+                if len(self._spawned) < self._limit:
+                    thread = threading.Thread(target=self._work, name="agentloop-to-thread")
+                    thread.daemon = True
+                    self._spawned.append(thread)
+                    thread.start()
+        return future
+
+    def shutdown(self, wait: bool = True, **_kwargs: Any) -> None:
+        """Nothing to wait for: the threads are daemons."""
+
+    def _work(self) -> None:
+        while True:
+            future, fn, args, kwargs = self._jobs.get()
+            if future.set_running_or_notify_cancel():
+                try:
+                    result = fn(*args, **kwargs)
+                except BaseException as error:
+                    future.set_exception(error)
+                else:
+                    future.set_result(result)
+            del future, fn, args, kwargs
+            self._free.release()
+
+
+class LoopThread:
+    """An event loop that runs for as long as the process; a fork gets a new one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: Optional[asyncio.AbstractEventLoop] = None
+        self._executor: Optional[DaemonThreadExecutor] = None
+        self._pid = -1
+
+    def get(self, n_workers: int) -> asyncio.AbstractEventLoop:
+        """The running loop, whose default executor has at least ``n_workers`` threads."""
+        with self._lock:
+            if self._loop is None or self._executor is None or self._pid != os.getpid():
+                self._loop = asyncio.new_event_loop()
+                self._executor = DaemonThreadExecutor(n_workers)
+                self._loop.set_default_executor(self._executor)
+                self._pid = os.getpid()
+                thread = threading.Thread(target=_run_forever, args=(self._loop,), daemon=True)
+                thread.name = "agentloop-event-loop"
+                thread.start()
+            self._executor.grow(n_workers)
+            return self._loop
+
+
+def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    while True:
+        try:
+            loop.run_forever()
+            return
+        except BaseException as error:
+            # SystemExit and KeyboardInterrupt of a task leave run_forever; others must go on
+            logger.warning("A task of a solution raised %r out of the event loop.", error)
+
+
+PROCESS_LOOP = LoopThread()
+
+
+def awaiter(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+    watch: Callable[[concurrent.futures.Future[Any]], None] = lambda future: None,
+) -> Callable[[Awaitable[Any]], Any]:
+    """A function that awaits on ``loop`` from another thread and returns the result.
+
+    ``watch`` gets the future, so that a stopping run can cancel it.
+    """
+
+    def wait(awaitable: Awaitable[Any]) -> Any:
+        future = asyncio.run_coroutine_threadsafe(_as_coroutine(awaitable), loop())
+        watch(future)
+        return future.result()
+
+    return wait
+
+
+async def _as_coroutine(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+class Heartbeat:
+    """Warns when a blocking call stalls the loop, and names the row that made it.
+
+    Args:
+        loop: The loop to watch.
+        every_s: Seconds between beats; a beat unanswered until the next one is a stall.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, every_s: float = 5.0) -> None:
+        self._loop = loop
+        self._every_s = every_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="agentloop-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End watching; does not wait."""
+        self._stop.set()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(self._every_s):
+            answered = threading.Event()
+            try:
+                self._loop.call_soon_threadsafe(answered.set)
+            except RuntimeError:
+                return  # the caller's own loop was closed
+            if not answered.wait(self._every_s) and not self._stop.is_set():
+                logger.warning(
+                    "The event loop has been blocked for over %g s by %s: a blocking call inside "
+                    "an async solution stops all rows. Use an async client or asyncio.to_thread.",
+                    self._every_s,
+                    _running_task(self._loop),
+                )
+                answered.wait()
+
+
+def _running_task(loop: asyncio.AbstractEventLoop) -> str:
+    try:
+        task = asyncio.current_task(loop)
+    except RuntimeError:
+        task = None
+    return task.get_name() if task is not None else "a callback"
