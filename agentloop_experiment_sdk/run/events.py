@@ -8,7 +8,7 @@ from typing import Optional, Union
 
 @dataclass(frozen=True)
 class RecordCreated:
-    """The cloud record exists, and no agent call was made before; ``resumed`` if it is an old one."""
+    """The cloud record exists; no agent call was made before. ``resumed``: an old record."""
 
     record_id: str
     record_name: str

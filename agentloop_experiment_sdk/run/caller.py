@@ -1,0 +1,75 @@
+"""The serial engine: sync solutions in the thread that called the SDK."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextvars
+import queue
+import threading
+from typing import Any, Optional
+
+from ..models import Attempt
+from .engine import Outlet, cancel_with, hand_over, wait_for
+from .invoke import Call, CallFacts, invoke
+from .loop import PROCESS_LOOP, awaiter
+
+
+class CallerEngine:
+    """Serial: attempts run in the thread that called the SDK, one after the other."""
+
+    def __init__(self, facts: CallFacts, outlet: Outlet) -> None:
+        self._facts = facts
+        self._outlet = outlet
+        self._due: queue.SimpleQueue[Optional[Attempt]] = queue.SimpleQueue()
+        self._stopping = False
+        self._await = awaiter(lambda: PROCESS_LOOP.get(1), self._watch)
+        self._call: Optional[Call] = None
+
+    def submit(self, attempt: Attempt) -> None:
+        """Take an attempt."""
+        self._due.put(attempt)
+
+    def assist(self, finished: threading.Event) -> None:
+        """Run attempts here until the run closes the engine."""
+        while not finished.is_set():
+            try:
+                attempt = self._due.get(timeout=0.2)
+            except queue.Empty:
+                continue
+            if attempt is None:
+                break
+            self._run(attempt)
+        wait_for(finished)
+
+    def stop(self) -> None:
+        """Start nothing new."""
+        self._stopping = True
+        call = self._call
+        if call is not None:
+            call.scope.cancel()
+
+    def close(self) -> None:
+        """Release the calling thread."""
+        self._due.put(None)
+
+    def _run(self, attempt: Attempt) -> None:
+        if self._stopping:
+            self._outlet.dropped(attempt, None)
+            return
+        self._call = call = Call(self._facts, attempt)
+        try:
+            # a copy, so that one row's context variables do not leak into the next
+            context = contextvars.copy_context()
+            result = context.run(invoke, call, self._facts.solution, self._await)
+        except KeyboardInterrupt:
+            call.claim()
+            self._outlet.dropped(attempt, None)
+            raise
+        finally:
+            self._call = None
+        hand_over(self._outlet, call, result)
+
+    def _watch(self, future: concurrent.futures.Future[Any]) -> None:
+        call = self._call
+        if call is not None:
+            cancel_with(call, future)

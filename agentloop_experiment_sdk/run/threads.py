@@ -1,0 +1,190 @@
+"""The threaded engine: sync solutions on daemon threads, with an optional deadline a row."""
+
+from __future__ import annotations
+
+import contextvars
+import heapq
+import itertools
+import queue
+import threading
+import time
+from typing import Callable, Dict, List, Optional, Tuple
+
+from ..errors import RunAbortedError
+from ..models import Attempt
+from .engine import Outlet, cancel_with, hand_over, wait_for
+from .invoke import Call, CallFacts, invoke
+from .loop import PROCESS_LOOP, awaiter
+
+
+class ThreadEngine:
+    """Sync solutions on our own daemon threads, made as they are needed.
+
+    Args:
+        facts: What to call.
+        outlet: Where results go.
+        n_workers: How many attempts run at once.
+        task_timeout: Seconds after which an attempt fails; its thread is then left behind and
+            replaced. More than ``n_workers`` threads left behind end the run.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        facts: CallFacts,
+        outlet: Outlet,
+        n_workers: int,
+        task_timeout: Optional[float] = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._facts = facts
+        self._outlet = outlet
+        self._n_workers = n_workers
+        self._due: queue.SimpleQueue[Optional[Attempt]] = queue.SimpleQueue()
+        self._context = contextvars.copy_context()
+        self._lock = threading.Lock()
+        self._queued = 0
+        self._idle = 0
+        self._alive = 0
+        self._running: Dict[int, Call] = {}
+        self._left_behind = 0
+        self._stopping = False
+        self._deadlines = _Deadlines(task_timeout, self._expire, clock) if task_timeout else None
+
+    def submit(self, attempt: Attempt) -> None:
+        """Take an attempt; a thread is started if none is idle and the limit allows it."""
+        with self._lock:
+            self._queued += 1
+            start = self._queued > self._idle and self._alive < self._n_workers
+            if start:
+                self._alive += 1
+        self._due.put(attempt)
+        if start:
+            self._start_thread()
+
+    def assist(self, finished: threading.Event) -> None:
+        """Wait."""
+        wait_for(finished)
+
+    def stop(self) -> None:
+        """Start nothing new; cancel the calls that know how to end."""
+        with self._lock:
+            self._stopping = True
+            running = list(self._running.values())
+        for call in running:
+            call.scope.cancel()
+
+    def close(self) -> None:
+        """End the idle threads, and the others after their attempt."""
+        if self._deadlines is not None:
+            self._deadlines.close()
+        for _ in range(self._alive):
+            self._due.put(None)
+
+    def _start_thread(self) -> None:
+        threading.Thread(target=self._work, name="agentloop-worker", daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            attempt = self._take()
+            if attempt is None or not self._run(attempt):
+                return
+
+    def _take(self) -> Optional[Attempt]:
+        with self._lock:
+            self._idle += 1
+        attempt = self._due.get()
+        with self._lock:
+            self._idle -= 1
+            if attempt is not None:
+                self._queued -= 1
+        return attempt
+
+    def _run(self, attempt: Attempt) -> bool:
+        """Run one attempt; False when this thread was given up meanwhile."""
+        if self._stopping:
+            self._outlet.dropped(attempt, None)
+            return True
+        call = Call(self._facts, attempt)
+        with self._lock:
+            self._running[id(call)] = call
+        if self._deadlines is not None:
+            self._deadlines.add(call)
+        await_in_loop = awaiter(
+            lambda: PROCESS_LOOP.get(self._n_workers), lambda future: cancel_with(call, future)
+        )
+        try:
+            result = self._context.copy().run(invoke, call, self._facts.solution, await_in_loop)
+        except KeyboardInterrupt as error:
+            call.claim()
+            self._outlet.dropped(attempt, error)
+            return True
+        finally:
+            with self._lock:
+                self._running.pop(id(call), None)
+        return hand_over(self._outlet, call, result)
+
+    def _expire(self, call: Call, seconds: float) -> None:
+        if not call.claim():
+            return
+        with self._lock:
+            self._left_behind += 1
+            too_many = self._left_behind > self._n_workers
+        call.scope.cancel()
+        self._outlet.result(call.timed_out(seconds))
+        if too_many:
+            self._outlet.dropped(call.attempt, _stuck(self._left_behind))
+        else:
+            self._start_thread()
+
+
+class _Deadlines:
+    """One thread that calls ``expire(call, seconds)`` for each call past its deadline."""
+
+    def __init__(
+        self, seconds: float, expire: Callable[[Call, float], None], clock: Callable[[], float]
+    ) -> None:
+        self._seconds = seconds
+        self._expire = expire
+        self._clock = clock
+        self._heap: List[Tuple[float, int, Call]] = []
+        self._serial = itertools.count()
+        self._changed = threading.Condition()
+        self._closed = False
+        threading.Thread(target=self._watch, name="agentloop-deadlines", daemon=True).start()
+
+    def add(self, call: Call) -> None:
+        """Watch a call that begins now."""
+        with self._changed:
+            heapq.heappush(self._heap, (self._clock() + self._seconds, next(self._serial), call))
+            self._changed.notify()
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def _watch(self) -> None:
+        while True:
+            call = self._next()
+            if call is None:
+                return
+            self._expire(call, self._seconds)
+
+    def _next(self) -> Optional[Call]:
+        with self._changed:
+            while not self._closed:
+                pause = self._heap[0][0] - self._clock() if self._heap else None
+                if pause is not None and pause <= 0:
+                    return heapq.heappop(self._heap)[2]
+                self._changed.wait(pause)
+            return None
+
+
+def _stuck(count: int) -> BaseException:
+    return RunAbortedError(
+        "{} rows ran past task_timeout and do not end, as many as there are workers. Give the "
+        "solution its own timeout, then run again: rows that are done are kept.".format(count),
+        code="TooManyStuckRows",
+    )
