@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ..errors import ResultsDirectoryError
-from . import layout
+from ..models import Identity
+from . import attempts, layout
 from .journal import JournalState, Key, Saved, read_state
 
 INCOMPLETE = "incomplete"
@@ -191,7 +192,7 @@ def read_results(path: Union[str, "os.PathLike[str]"]) -> StoredResults:
     present = {task_id for task_id, _ in tasks}
     stale = [name for name in names if layout.is_task_folder(name) and name not in present]
     journal = read_state(os.path.join(root, layout.JOURNAL_FILE))
-    rows = tuple(_read_rows(root, meta, tasks, journal, listed is None))
+    rows = tuple(_Reading(root, meta, journal, listed is None).rows(tasks))
     expected = _expected(meta, tasks, rows, listed is None)
     return StoredResults(root, meta, tuple(tasks), tuple(stale), journal, expected, rows)
 
@@ -276,107 +277,120 @@ def _total_repeats(meta: Mapping[str, Any]) -> int:
     return int(repeats) if repeats and repeats > 0 else 0
 
 
-def _repeat_ids(root: str, task_id: str, repeats: int, found: bool) -> List[str]:
-    """The repeats of a task: those the run declares; where it declares none, those on disk."""
-    declared = [str(index) for index in range(repeats)]
-    if declared and not found:
-        return declared
-    on_disk = _found_repeats(os.path.join(root, task_id))
-    return declared + [name for name in on_disk if name not in declared]
+class _Reading:
+    """One pass over the attempts of a directory.
+
+    ``found`` says that the tasks were found on disk, so that repeats nobody declared count too.
+    """
+
+    def __init__(
+        self, root: str, meta: Mapping[str, Any], journal: JournalState, found: bool
+    ) -> None:
+        self._root = root
+        self._journal = journal
+        self._found = found
+        self._declared = [str(index) for index in range(_total_repeats(meta))]
+        self._record_id = str(meta.get("record_id") or "") if "format_version" in meta else None
+        self._experiment = _experiment(meta)
+
+    def rows(self, tasks: Sequence[TaskRef]) -> Iterator[ResultRow]:
+        """The rows of ``tasks``, task by task."""
+        for task_id, item_id in tasks:
+            for repeat_id in self._repeat_ids(task_id):
+                folder = layout.attempt_folder(self._root, task_id, repeat_id)
+                saved = self._saved(folder, (task_id, repeat_id))
+                if saved is None:
+                    yield ResultRow(folder, task_id, repeat_id, item_id)
+                else:
+                    yield self._row(folder, item_id, saved)
+
+    def _repeat_ids(self, task_id: str) -> List[str]:
+        """The repeats that the run declares; where it declares none, those on disk."""
+        if self._declared and not self._found:
+            return self._declared
+        on_disk = _found_repeats(os.path.join(self._root, task_id))
+        return self._declared + [name for name in on_disk if name not in self._declared]
+
+    def _row(self, folder: str, item_id: Optional[str], saved: Saved) -> ResultRow:
+        delivered = None
+        if self._record_id is not None:
+            newest = self._journal.delivered.get(saved.key)
+            delivered = newest == (saved.number, self._record_id)
+        return ResultRow(
+            folder,
+            saved.task_id,
+            saved.repeat_id,
+            item_id,
+            saved.status,
+            saved.number,
+            saved.latency_ms if saved.latency_ms >= 0 else None,
+            saved.usage,
+            saved.error,
+            delivered,
+        )
+
+    def _saved(self, folder: str, key: Key) -> Optional[Saved]:
+        """What the journal or, failing that, ``solution.json`` says; None without a result."""
+        path = os.path.join(folder, layout.SOLUTION_FILE)
+        try:
+            size = os.stat(path).st_size
+        except OSError:
+            return None
+        saved = self._journal.saved.get(key)
+        if saved is not None and saved.size == size:
+            return saved
+        solution = layout.read_json_object(path)
+        if solution is None or not isinstance(solution.get("success"), bool):
+            return None
+        meta = _mapping(solution.get("meta"))
+        facts = _mapping(meta.get(layout.ATTEMPT_KEY))
+        if self._experiment and facts.get("experiment", self._experiment) != self._experiment:
+            return None
+        return _saved_from_files(folder, key, solution["success"], meta, facts, size)
 
 
-def _read_rows(
-    root: str,
-    meta: Mapping[str, Any],
-    tasks: Sequence[TaskRef],
-    journal: JournalState,
-    found: bool,
-) -> Iterator[ResultRow]:
-    repeats = _total_repeats(meta)
-    record_id = str(meta.get("record_id") or "") if "format_version" in meta else None
-    for task_id, item_id in tasks:
-        for repeat_id in _repeat_ids(root, task_id, repeats, found):
-            folder = layout.attempt_folder(root, task_id, repeat_id)
-            saved = _saved(folder, (task_id, repeat_id), journal)
-            if saved is None:
-                yield ResultRow(folder, task_id, repeat_id, item_id)
-            else:
-                yield _row(folder, item_id, saved, journal, record_id)
-
-
-def _row(
-    folder: str,
-    item_id: Optional[str],
-    saved: Saved,
-    journal: JournalState,
-    record_id: Optional[str],
-) -> ResultRow:
-    delivered = None
-    if record_id is not None:
-        delivered = journal.delivered.get(saved.key) == (saved.number, record_id)
-    return ResultRow(
-        folder,
-        saved.task_id,
-        saved.repeat_id,
-        item_id,
-        saved.status,
-        saved.number,
-        saved.latency_ms if saved.latency_ms >= 0 else None,
-        saved.usage,
-        saved.error,
-        delivered,
-    )
-
-
-def _saved(folder: str, key: Key, journal: JournalState) -> Optional[Saved]:
-    """What the journal or, failing that, ``solution.json`` says of an attempt; None: no result."""
-    path = os.path.join(folder, layout.SOLUTION_FILE)
+def _experiment(meta: Mapping[str, Any]) -> str:
+    """The digest that the directory's own answers carry, or "" when it cannot be known."""
     try:
-        size = os.stat(path).st_size
-    except OSError:
-        return None
-    saved = journal.saved.get(key)
-    if saved is not None and saved.size == size:
-        return saved
-    solution = layout.read_json_object(path)
-    if solution is None or "success" not in solution:
-        return None
-    return _saved_from_files(folder, key, solution, size)
+        return attempts.experiment_key(Identity(**meta["identity"]))
+    except (KeyError, TypeError):
+        return ""
 
 
-def _saved_from_files(folder: str, key: Key, solution: Mapping[str, Any], size: int) -> Saved:
-    meta = _mapping(solution.get("meta"))
-    attempt = _mapping(meta.get(layout.ATTEMPT_KEY))
-    status = "success" if solution["success"] else "failed"
-    if status == "success" and meta.get("skipped") is True:
+def _saved_from_files(
+    folder: str,
+    key: Key,
+    success: bool,
+    meta: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    size: int,
+) -> Saved:
+    status = "success" if success else "failed"
+    if success and meta.get("skipped") is True:
         status = "skipped"
-    error = str(meta.get("error_type") or "UnknownError") if status == "failed" else ""
-    latency = number_or_none(attempt.get("latency_ms"))
+    latency = number_or_none(facts.get("latency_ms"))
     return Saved(
         key[0],
         key[1],
-        int(number_or_none(attempt.get("number")) or 1),
+        int(number_or_none(facts.get("number")) or 1),
         status,
-        -1.0 if latency is None else latency,
+        _NOT_MEASURED if latency is None else latency,
         size,
         _usage(folder, meta),
-        error,
+        "" if success else str(meta.get("error_type") or "UnknownError"),
     )
 
 
+_NOT_MEASURED = -1.0
+
+
 def _usage(folder: str, meta: Mapping[str, Any]) -> Dict[str, Tuple[int, int]]:
+    """Tokens by model from ``stats.json``, which may name several models, else from the answer."""
     stats = layout.read_json_object(os.path.join(folder, layout.STATS_FILE)) or {}
-    by_model = _mapping(stats.get("chat_usage"))
-    if not by_model and isinstance(meta.get("usage"), dict):
-        by_model = {str(meta["usage"].get("model") or "unknown"): meta["usage"]}
-    pairs = {str(model): _token_pair(counts) for model, counts in by_model.items()}
-    return {model: pair for model, pair in pairs.items() if pair != (0, 0)}
-
-
-def _token_pair(counts: Any) -> Tuple[int, int]:
-    counts = _mapping(counts)
-    values = [number_or_none(counts.get(name)) for name in ("input_tokens", "output_tokens")]
-    return (int(values[0] or 0), int(values[1] or 0))
+    usage: Dict[str, Tuple[int, int]] = {}
+    for model, counts in _mapping(stats.get("chat_usage")).items():
+        usage.update(attempts.chat_usage(dict(_mapping(counts), model=model)))
+    return usage or dict(attempts.chat_usage(meta.get("usage")))
 
 
 def _expected(

@@ -1,0 +1,223 @@
+"""The statistics of the reports, in the standard library alone; each names its source.
+
+Randomness is seeded: the same results always give the same intervals. Confidence is a share
+(0.95), intervals are two-sided.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import List, Sequence, Tuple
+
+CONFIDENCE = 0.95
+RESAMPLES = 2000
+# Above this many values the resampled interval and the normal one agree to within the noise of
+# resampling, and drawing millions of numbers would only cost time.
+BOOTSTRAP_LIMIT = 500
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its confidence interval and how many independent values it rests on."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+def wilson_interval(
+    successes: float, trials: float, confidence: float = CONFIDENCE
+) -> Tuple[float, float]:
+    """The Wilson score interval of a proportion; (0, 1) without trials.
+
+    Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference,
+    JASA 22 (1927); recommended over the normal interval by Brown, Cai and DasGupta, Statistical
+    Science 16 (2001).
+    """
+    if trials <= 0:
+        return (0.0, 1.0)
+    z = _z(confidence)
+    share = successes / trials
+    centre = share + z * z / (2 * trials)
+    spread = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    scale = 1 + z * z / trials
+    return (max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale))
+
+
+def clustered_proportion(
+    clusters: Sequence[Tuple[int, int]], confidence: float = CONFIDENCE
+) -> Estimate:
+    """A proportion over (successes, trials) of each task, with a Wilson interval.
+
+    Repeats of one task are not independent. The interval therefore takes the effective sample size
+    (trials over the design effect, between the number of tasks and of trials) in place of the
+    number of trials; with one repeat a task it is the plain Wilson interval.
+
+    Source: E. L. Korn and B. I. Graubard, Confidence intervals for proportions with small expected
+    number of positive counts estimated from survey data, Survey Methodology 24 (1998); the
+    variance of a ratio over clusters is W. G. Cochran, Sampling Techniques (1977), 9A.
+    """
+    used = [(hits, trials) for hits, trials in clusters if trials > 0]
+    hits, trials = sum(pair[0] for pair in used), sum(pair[1] for pair in used)
+    if not trials:
+        return Estimate(0.0, 0.0, 1.0, 0)
+    share = hits / trials
+    size = trials / _design_effect(used, share, trials)
+    size = max(float(len(used)), min(float(trials), size))
+    low, high = wilson_interval(share * size, size, confidence)
+    return Estimate(share, low, high, len(used))
+
+
+def _design_effect(clusters: Sequence[Tuple[int, int]], share: float, trials: int) -> float:
+    """The variance over clusters, over the variance that independent trials would have."""
+    count = len(clusters)
+    independent = share * (1 - share) / trials
+    if count < 2 or independent == 0:
+        return trials / count
+    residuals = sum((hits - share * size) ** 2 for hits, size in clusters)
+    between = residuals * count / ((count - 1) * trials * trials)
+    return max(between / independent, 1e-12)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The percentile at ``share`` (0 to 1), interpolated linearly between the closest ranks.
+
+    Source: R. J. Hyndman and Y. Fan, Sample quantiles in statistical packages, The American
+    Statistician 50 (1996), definition 7.
+
+    Raises:
+        ValueError: There are no values, or ``share`` is outside 0 to 1.
+    """
+    if not values or not 0 <= share <= 1:
+        raise ValueError("A percentile needs values and a share between 0 and 1.")
+    ordered = sorted(values)
+    place = (len(ordered) - 1) * share
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+def bootstrap_mean(
+    values: Sequence[float],
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Estimate:
+    """The mean with its percentile bootstrap interval; above 500 values the normal interval.
+
+    Source: B. Efron and R. J. Tibshirani, An Introduction to the Bootstrap (1993), chapter 13; the
+    normal interval is its limit (central limit theorem).
+    """
+    if not values:
+        return Estimate(0.0, 0.0, 0.0, 0)
+    mean = math.fsum(values) / len(values)
+    if len(set(values)) == 1:
+        return Estimate(mean, mean, mean, len(values))
+    if len(values) > BOOTSTRAP_LIMIT:
+        return _normal_mean(values, mean, confidence)
+    means = _resampled_means(values, resamples, seed)
+    tail = (1 - confidence) / 2
+    low, high = percentile(means, tail), percentile(means, 1 - tail)
+    return Estimate(mean, low, high, len(values))
+
+
+def paired_bootstrap(
+    baseline: Sequence[float],
+    candidate: Sequence[float],
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+) -> Estimate:
+    """The mean of candidate minus baseline over paired values, with its bootstrap interval.
+
+    Source: as ``bootstrap_mean``, on the differences: Efron and Tibshirani (1993), 8.3.
+
+    Raises:
+        ValueError: The two sequences differ in length.
+    """
+    if len(baseline) != len(candidate):
+        raise ValueError("Paired values must come in equal numbers.")
+    differences = [new - old for old, new in zip(baseline, candidate)]
+    return bootstrap_mean(differences, confidence, seed=seed)
+
+
+def mcnemar_exact(only_baseline: int, only_candidate: int) -> float:
+    """The two-sided p value of the exact McNemar test.
+
+    Args:
+        only_baseline: Pairs that passed in the baseline alone.
+        only_candidate: Pairs that passed in the candidate alone.
+
+    Source: Q. McNemar, Note on the sampling error of the difference between correlated
+    proportions, Psychometrika 12 (1947), in its exact binomial form.
+    """
+    return _binomial_half(only_baseline, only_candidate)
+
+
+def sign_test(differences: Sequence[float]) -> float:
+    """The two-sided p value of the sign test; differences of zero are left out.
+
+    Source: W. J. Dixon and A. M. Mood, The statistical sign test, JASA 41 (1946).
+    """
+    below = sum(1 for value in differences if value < 0)
+    above = sum(1 for value in differences if value > 0)
+    return _binomial_half(below, above)
+
+
+def pass_at_k(trials: int, passed: int, k: int) -> float:
+    """The chance that at least one of ``k`` tries passes, estimated without bias.
+
+    Source: M. Chen et al., Evaluating large language models trained on code (2021),
+    arXiv:2107.03374, equation 1.
+
+    Raises:
+        ValueError: ``k`` is below 1 or above ``trials``, or ``passed`` is outside 0 to ``trials``.
+    """
+    _check_tries(trials, passed, k)
+    return 1 - math.comb(trials - passed, k) / math.comb(trials, k)
+
+
+def pass_hat_k(trials: int, passed: int, k: int) -> float:
+    """The chance that all of ``k`` tries pass (pass^k), estimated without bias.
+
+    Source: S. Yao et al., tau-bench: A benchmark for tool-agent-user interaction in real-world
+    domains (2024), arXiv:2406.12045, section 3.
+
+    Raises:
+        ValueError: As ``pass_at_k``.
+    """
+    _check_tries(trials, passed, k)
+    return math.comb(passed, k) / math.comb(trials, k)
+
+
+def _check_tries(trials: int, passed: int, k: int) -> None:
+    if not 1 <= k <= trials or not 0 <= passed <= trials:
+        raise ValueError("k must lie within 1 to the tries of a task, and passed within 0 to them.")
+
+
+def _binomial_half(first: int, second: int) -> float:
+    """Two-sided exact p value of a fair coin that fell ``first`` times one way, else the other."""
+    total = first + second
+    tail = sum(math.comb(total, hits) for hits in range(min(first, second) + 1))
+    # the quotient of two integers stays exact where 0.5 ** total would vanish
+    return min(1.0, 2 * tail / (1 << total))
+
+
+def _normal_mean(values: Sequence[float], mean: float, confidence: float) -> Estimate:
+    count = len(values)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
+    spread = _z(confidence) * math.sqrt(variance / count)
+    return Estimate(mean, mean - spread, mean + spread, count)
+
+
+def _resampled_means(values: Sequence[float], resamples: int, seed: int) -> List[float]:
+    draw = random.Random(seed).choices
+    count = len(values)
+    return [sum(draw(values, k=count)) / count for _ in range(resamples)]
+
+
+def _z(confidence: float) -> float:
+    return NormalDist().inv_cdf(0.5 + confidence / 2)
