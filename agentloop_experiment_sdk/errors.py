@@ -89,6 +89,12 @@ class CloudError(ExperimentError):
         self.retry_after = retry_after
 
 
+class EvaluationError(ExperimentError):
+    """An evaluator cannot score a row; the row gets no score and the run goes on."""
+
+    code = "CannotEvaluate"
+
+
 class ResultsDirectoryError(ExperimentError):
     """The results directory cannot be used as asked."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 from urllib.parse import urlsplit
@@ -10,6 +11,8 @@ from urllib.parse import urlsplit
 from .errors import ConfigurationError
 
 HTTP_METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS")
+
+_CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
@@ -165,17 +168,23 @@ class HttpRequestSpec:
 
 
 def _positive(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and 0 < value < float("inf")
 
 
 def _check_url(url: Any) -> None:
+    if not isinstance(url, str):
+        raise ConfigurationError("The request URL must be text, not {!r}.".format(url))
+    # urlsplit would drop some of these silently, and the request line must not hold them
+    if _CONTROL.search(url):
+        raise ConfigurationError("The request URL holds a line break or control character.")
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+        host = parts.hostname or ""
         parts.port  # noqa: B018 - reading it validates it
-    except (ValueError, TypeError, AttributeError) as error:
+    except ValueError as error:
         raise ConfigurationError("The request URL cannot be read: {}.".format(error)) from error
-    if not usable:
+    if parts.scheme not in ("http", "https") or not host or any(map(str.isspace, host)):
         raise ConfigurationError(
             "The request URL must start with http:// or https:// and name a host."
         )
@@ -235,14 +244,28 @@ class Attempt:
         return (self.task.id, self.repeat_id)
 
     def task_for(self, record_id: str, extra: Mapping[str, Any]) -> Task:
-        """The task as the solution sees it: its own copy of the row, with this run's metadata."""
-        metadata = dict(self.task.metadata, record_id=record_id, repeat_id=self.repeat_id, **extra)
+        """The task as the solution sees it: its own copy of everything, with this run's metadata.
+
+        A solution that changes its task spoils neither other rows nor what is logged.
+        """
+        metadata = dict(self.task.metadata, record_id=record_id, repeat_id=self.repeat_id)
+        metadata.update(extra)
         return replace(
             self.task,
-            input=copy.deepcopy(self.task.input),
-            ground_truth=copy.deepcopy(self.task.ground_truth),
-            metadata=metadata,
+            input=_own_copy(self.task.input),
+            ground_truth=_own_copy(self.task.ground_truth),
+            tags=_own_copy(self.task.tags),
+            metadata={name: _own_copy(value) for name, value in metadata.items()},
         )
+
+
+def _own_copy(value: Any) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except (
+        Exception
+    ):  # a parameter of the user's that cannot be copied (a client, a lock) is shared
+        return value
 
 
 @dataclass(frozen=True)
