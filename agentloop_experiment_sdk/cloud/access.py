@@ -174,9 +174,12 @@ def _split(scheme: str, rest: str, name: str, text: str) -> Endpoint:
         raise ConfigurationError("{} must not contain a user name or password.".format(name))
     if parts.path not in ("", "/") or parts.query or parts.fragment:
         raise _malformed(name, text, "it must end after the host or port")
-    if not (_IPV6 if ":" in host else _HOST).fullmatch(host) or port == 0:
+    endpoint = Endpoint(scheme, host, port)
+    known = (_IPV6 if ":" in host else _HOST).fullmatch(host)
+    # what urlsplit drops, such as text after the brackets, must not be dropped in silence
+    if not known or port == 0 or endpoint.netloc != parts.netloc.lower():
         raise _malformed(name, text, "it names no host")
-    return Endpoint(scheme, host, port)
+    return endpoint
 
 
 def _malformed(name: str, text: object, reason: str) -> ConfigurationError:

@@ -133,10 +133,11 @@ def _is_throttling(error: Any, code: str) -> bool:
 
 
 def _reason(error: Any) -> str:
+    """What the server said; the client's own message repeats status and ids around it."""
     data = getattr(error, "data", None)
     data = data if isinstance(data, dict) else {}
-    text = _text(data.get("Message")) or _text(data.get("message")) or _text(error.message)
-    return _short(text or "no message")
+    text = _text(data.get("Message")) or _text(data.get("message"))
+    return _short(text or "the answer has no message")
 
 
 def _text(value: Any) -> Optional[str]:
