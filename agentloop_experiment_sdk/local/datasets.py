@@ -1,0 +1,215 @@
+"""Datasets: each one a real SQLite table, in a database of its own agent space."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sqlite3
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Union
+from urllib.parse import quote
+
+from .exchange import ServiceError
+from .sql import DEFAULT_LIMIT, JSON_MARK, GuardedDatabase, QueryResult, quoted, stored_value
+from .store import Document, Store
+
+Row = Mapping[str, Any]
+Rows = Union[str, "os.PathLike[str]", Iterable[Row]]
+KIND = "dataset"
+
+
+class Datasets:
+    """The datasets of all agent spaces.
+
+    Args:
+        store: Keeps what is known about each dataset.
+        path: The server's file; the tables stand beside it in ``<path>.<space>.datasets``.
+        writable: Whether queries may insert, update and delete rows.
+    """
+
+    def __init__(self, store: Store, path: Optional[str] = None, writable: bool = False) -> None:
+        self._store = store
+        self._path = path
+        self.writable = writable
+        self._databases: Dict[str, GuardedDatabase] = {}
+
+    def close(self) -> None:
+        """Close all databases."""
+        for database in self._databases.values():
+            database.close()
+
+    def get(self, space: str, name: str) -> Document:
+        """What is known about a dataset.
+
+        Raises:
+            ServiceError: 404 DatasetNotExist.
+        """
+        found = self._store.get(KIND, space, name)
+        if found is None:
+            raise ServiceError(
+                404, "DatasetNotExist", "The dataset {} does not exist in {}.".format(name, space)
+            )
+        return found
+
+    def create(self, space: str, document: Document) -> None:
+        """Make a dataset of ``document["datasetName"]`` with the columns of its ``schema``."""
+        name = document["datasetName"]
+        if self._store.get(KIND, space, name) is not None:
+            raise ServiceError(
+                409, "DatasetAlreadyExist", "The dataset {} exists already.".format(name)
+            )
+        columns = ", ".join(quoted(column) for column in document["schema"])
+        try:
+            # columns have no declared type, so every value keeps its own
+            self._tables(space).execute("CREATE TABLE {} ({})".format(quoted(name), columns))
+        except (sqlite3.Error, ValueError) as error:
+            raise _invalid("The dataset cannot be made: {}".format(error)) from error
+        self._store.put(KIND, space, name, dict(document, booleans=[]))
+
+    def add(self, space: str, name: str, rows: Sequence[Row]) -> int:
+        """Append rows, all or none; a column that is new is added. Returns their number."""
+        document = self.get(space, name)
+        for column in new_columns(document["schema"], rows):
+            self._add_column(space, name, column)
+            document["schema"][column] = {"type": column_type([row.get(column) for row in rows])}
+        self._settle_booleans(space, document, rows)
+        columns = list(document["schema"])
+        booleans = set(document["booleans"])
+        values = [[_stored(row.get(key), key in booleans) for key in columns] for row in rows]
+        self._insert(space, name, columns, values)
+        self._store.put(KIND, space, name, document)
+        return len(values)
+
+    def query(
+        self, space: str, name: str, sql: str, *, limit: int = DEFAULT_LIMIT, offset: int = 0
+    ) -> QueryResult:
+        """Run a query over the datasets of the space; ``name`` must exist."""
+        booleans = set(self.get(space, name)["booleans"])
+        result = self._database(space).query(
+            sql, writable=self.writable, limit=limit, offset=offset
+        )
+        for at, column in enumerate(result.columns):
+            if column in booleans:
+                for row in result.rows:
+                    row[at] = bool(row[at]) if row[at] in (0, 1) else row[at]
+        return result
+
+    def delete(self, space: str, name: str) -> None:
+        """Remove a dataset and its rows."""
+        self.get(space, name)
+        self._tables(space).execute("DROP TABLE {}".format(quoted(name)))
+        self._store.delete(KIND, space, name)
+
+    def _insert(
+        self, space: str, name: str, columns: Sequence[str], values: Sequence[Sequence[Any]]
+    ) -> None:
+        marks = ", ".join("?" * len(columns))
+        names = ", ".join(quoted(column) for column in columns)
+        tables = self._tables(space)
+        tables.execute("BEGIN")
+        try:
+            tables.executemany(
+                "INSERT INTO {} ({}) VALUES ({})".format(quoted(name), names, marks), values
+            )
+        except BaseException:
+            tables.execute("ROLLBACK")
+            raise
+        tables.execute("COMMIT")
+
+    def _add_column(self, space: str, name: str, column: str) -> None:
+        try:
+            self._tables(space).execute(
+                "ALTER TABLE {} ADD COLUMN {}".format(quoted(name), quoted(column))
+            )
+        except (sqlite3.Error, ValueError) as error:
+            raise _invalid("The column {!r} cannot be added: {}".format(column, error)) from error
+
+    def _settle_booleans(self, space: str, document: Document, rows: Sequence[Row]) -> None:
+        """Keep a column of nothing but booleans as 0 and 1, so that ``WHERE flag`` works.
+
+        A column that holds anything else keeps its booleans as JSON.
+        """
+        booleans: Set[str] = set(document["booleans"])
+        for column in document["schema"]:
+            values = {type(row[column]) for row in rows if row.get(column) is not None}
+            if column not in booleans:
+                if values == {bool} and self._is_empty(space, document["datasetName"], column):
+                    booleans.add(column)
+            elif values - {bool}:
+                booleans.discard(column)
+                self._tables(space).execute(
+                    "UPDATE {0} SET {1} = ? || CASE {1} WHEN 0 THEN 'false' ELSE 'true' END"
+                    " WHERE {1} IS NOT NULL".format(
+                        quoted(document["datasetName"]), quoted(column)
+                    ),
+                    (JSON_MARK,),
+                )
+        document["booleans"] = sorted(booleans)
+
+    def _is_empty(self, space: str, name: str, column: str) -> bool:
+        found = self._tables(space).execute(
+            "SELECT 1 FROM {0} WHERE {1} IS NOT NULL LIMIT 1".format(quoted(name), quoted(column))
+        )
+        return found.fetchone() is None
+
+    def _tables(self, space: str) -> sqlite3.Connection:
+        return self._database(space).connection
+
+    def _database(self, space: str) -> GuardedDatabase:
+        if space not in self._databases:
+            path = None
+            if self._path is not None:
+                path = "{}.{}.datasets".format(self._path, quote(space, safe=""))
+            self._databases[space] = GuardedDatabase(path)
+        return self._databases[space]
+
+
+def read_rows(source: Rows) -> List[Row]:
+    """Rows of a list, a ``.jsonl`` file (one object a line) or a ``.csv`` file (all text).
+
+    Raises:
+        ValueError: A line is not a JSON object, or the file's ending is another one.
+        OSError: The file cannot be read.
+    """
+    if not isinstance(source, (str, os.PathLike)):
+        return list(source)
+    ending = os.path.splitext(os.fspath(source))[1].lower()
+    with open(source, encoding="utf-8-sig", newline="") as file:
+        if ending == ".csv":
+            return list(csv.DictReader(file))
+        if ending in (".jsonl", ".ndjson"):
+            return [_object(line, number) for number, line in enumerate(file, 1) if line.strip()]
+    raise ValueError("a dataset file ends in .jsonl or .csv, not in {!r}".format(ending))
+
+
+def new_columns(known: Mapping[str, Any], rows: Iterable[Row]) -> List[str]:
+    """The columns of ``rows`` that are not ``known``, in the order they first occur."""
+    found: Dict[str, None] = {}
+    for row in rows:
+        found.update(dict.fromkeys(row))
+    return [column for column in found if column not in known]
+
+
+def column_type(values: Iterable[Any]) -> str:
+    """The index type of a column: text, long, double or json."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds and kinds <= {int}:
+        return "long"
+    if kinds and kinds <= {int, float}:
+        return "double"
+    return "json" if kinds and kinds <= {dict, list, bool} else "text"
+
+
+def _stored(value: Any, is_boolean: bool) -> Any:
+    return int(value) if is_boolean and value is not None else stored_value(value)
+
+
+def _object(line: str, number: int) -> Row:
+    row = json.loads(line)
+    if not isinstance(row, dict):
+        raise ValueError("line {} is not a JSON object".format(number))
+    return row
+
+
+def _invalid(message: str) -> ServiceError:
+    return ServiceError(400, "ParameterInvalid", message)

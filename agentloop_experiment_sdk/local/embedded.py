@@ -1,0 +1,336 @@
+"""LocalAgentLoop: AgentLoop and SLS inside this process, on one loopback port."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import (
+    Any,
+    Callable,
+    Counter,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    TypeVar,
+    Union,
+)
+
+from .control import record_of
+from .dataset_operations import new_dataset
+from .datasets import Datasets, Row, Rows, column_type, new_columns, read_rows
+from .evaluations import add_scores
+from .faults import Faults
+from .pipelines import add_pipeline
+from .plans import add_plan
+from .platform import SPACE, Platform, Settings
+from .server import LoopServer
+from .service import Service
+from .signing import AccessKey, Verifier
+from .sls_resources import RESULTS, TRACES
+from .spaces import add_space
+from .store import Store
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """What a client needs to reach a LocalAgentLoop."""
+
+    agentloop_endpoint: str
+    sls_endpoint: str
+    agent_space: str
+    region_id: str
+    project: str
+    access_key_id: str
+    access_key_secret: str
+
+
+class LocalAgentLoop:
+    """An AgentLoop without a cloud: the unmodified official clients work against it.
+
+    Use it as a context manager. It listens on 127.0.0.1 only, checks every signature, and keeps
+    its data in SQLite. An exception inside one of its handlers is raised again when the ``with``
+    block ends (or by :meth:`check`), so that the test which caused it fails.
+
+    Args:
+        path: A file for the data, which survives a restart (the datasets of each agent space
+            stand beside it in ``<path>.<space>.datasets``); None keeps everything in memory.
+        port: The port to listen on; 0 takes any free one.
+        agent_space: The name of the agent space it starts with.
+        project: The SLS project of that agent space.
+        region_id: The region it claims to be.
+        access_key_id: The key it accepts.
+        access_key_secret: That key's secret.
+        writable_sql: Let ExecuteQuery insert, update and delete rows.
+    """
+
+    def __init__(
+        self,
+        path: Union[None, str, os.PathLike[str]] = None,
+        *,
+        port: int = 0,
+        agent_space: str = "local",
+        project: str = "local-project",
+        region_id: str = "cn-local",
+        access_key_id: str = "local-ak",
+        access_key_secret: str = "local-sk",
+        writable_sql: bool = False,
+    ) -> None:
+        self.faults = Faults()
+        self._path = None if path is None else os.fspath(path)
+        self._asked_port = port
+        self._port = 0
+        self._writable = writable_sql
+        self._settings = Settings(agent_space, project, region_id, access_key_id, access_key_secret)
+        self._verifier = Verifier()
+        self.set_access_key(access_key_id, access_key_secret)
+        self._service: Optional[Service] = None
+        self._server: Optional[LoopServer] = None
+
+    def __enter__(self) -> LocalAgentLoop:
+        return self.start()
+
+    def __exit__(self, kind: object, *exc_info: object) -> None:
+        self.close()
+        if kind is None:
+            self.check()
+
+    def start(self) -> LocalAgentLoop:
+        """Open the data and begin to listen; returns itself.
+
+        Raises:
+            RuntimeError: It is running already.
+            OSError: The port cannot be bound.
+        """
+        if self._server is not None:
+            raise RuntimeError("LocalAgentLoop is running already.")
+        store = Store(self._path)
+        datasets = Datasets(store, self._path, self._writable)
+        platform = Platform(self._settings, store, datasets, self.faults)
+        if store.get(SPACE, "", self._settings.agent_space) is None:
+            add_space(platform, self._settings.agent_space, self._settings.project)
+        self._service = Service(platform, self._verifier)
+        server = LoopServer(self._service.handle)
+        try:
+            self._port = server.start(self._asked_port)
+        except BaseException:
+            _close_data(platform)
+            raise
+        self._server = server
+        return self
+
+    def close(self) -> None:
+        """Stop listening, drop all connections and close the data. May be called again."""
+        server, self._server = self._server, None
+        if server is None or self._service is None:
+            return
+        server.close()
+        _close_data(self._service.platform)
+
+    def check(self) -> None:
+        """Raise the first exception that a request handler let out, if any.
+
+        Raises:
+            RuntimeError: Caused by that exception.
+        """
+        crash = None if self._service is None else self._service.first_crash()
+        if crash is not None:
+            raise RuntimeError(
+                "a request handler of LocalAgentLoop crashed: {!r}".format(crash)
+            ) from crash
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """Where it listens, and the names and keys to use there.
+
+        Raises:
+            RuntimeError: It is not running.
+        """
+        self._running()
+        url = "http://127.0.0.1:{}".format(self._port)
+        settings = self._settings
+        return Endpoints(
+            agentloop_endpoint=url,
+            sls_endpoint=url,
+            agent_space=settings.agent_space,
+            region_id=settings.region_id,
+            project=settings.project,
+            access_key_id=settings.access_key_id,
+            access_key_secret=settings.access_key_secret,
+        )
+
+    @property
+    def requests(self) -> Counter[str]:
+        """How many requests have arrived, by action name (``"PutLogs"``); a copy."""
+        return self._running().counts
+
+    def wait_for(self, action: str, count: int = 1, timeout: float = 60.0) -> bool:
+        """Wait until ``count`` requests of ``action`` have arrived; False after ``timeout`` s."""
+        return self._running().wait_for(action, count, timeout)
+
+    def set_access_key(
+        self, key_id: str, secret: str, security_token: Optional[str] = None
+    ) -> None:
+        """Accept a key from now on; with a token, only requests that carry it."""
+        self._verifier.keys[key_id] = AccessKey(key_id, secret, security_token)
+
+    def revoke_access_key(self, key_id: str) -> None:
+        """Accept a key no more."""
+        self._verifier.keys.pop(key_id, None)
+
+    def load_dataset(self, rows: Rows, name: str = "dataset") -> str:
+        """Make a dataset of rows and return its name.
+
+        Args:
+            rows: A list of dicts, or a ``.jsonl`` or ``.csv`` file.
+            name: The dataset's name.
+
+        Raises:
+            ValueError: The file or a row cannot be read.
+            ServiceError: There is a dataset of that name, or SQLite refuses a column's name.
+        """
+        return self._call(_load_dataset, self._settings.agent_space, name, read_rows(rows))
+
+    def create_plan(
+        self,
+        dataset: str = "dataset",
+        name: str = "local plan",
+        *,
+        experiment_type: str = "offline",
+        selected_item_ids: Optional[Sequence[str]] = None,
+        query_sql: str = "",
+        pipeline_name: str = "",
+        evaluators: Optional[Sequence[Mapping[str, Any]]] = None,
+    ) -> str:
+        """Make an experiment plan over a dataset and return its id.
+
+        Args:
+            dataset: The dataset's name; it need not exist.
+            name: The plan's name.
+            experiment_type: ``offline`` or ``online``.
+            selected_item_ids: Ids of the rows to run; None for all.
+            query_sql: A filter over the rows such as ``level > 2``.
+            pipeline_name: The pipeline that processes traces; empty for none.
+            evaluators: Evaluators of the platform.
+        """
+        fields: Dict[str, Any] = {
+            "datasetId": dataset,
+            "querySql": query_sql,
+            "pipelineName": pipeline_name,
+            "evaluators": list(evaluators or ()),
+        }
+        if selected_item_ids is not None:
+            fields["selectedItemIds"] = list(selected_item_ids)
+        return self._call(add_plan, self._settings.agent_space, name, experiment_type, fields)
+
+    def create_pipeline(
+        self,
+        name: str,
+        *,
+        query: str = "*",
+        nodes: Optional[Sequence[Mapping[str, Any]]] = None,
+        logstore: str = TRACES,
+    ) -> str:
+        """Make a pipeline over a logstore and return its name.
+
+        Args:
+            name: 3 to 63 lower-case letters, digits and hyphens.
+            query: The SLS query that finds the source rows.
+            nodes: Nodes such as ``{"id": "n", "type": "project", "parameters": {new: old}}``.
+            logstore: The logstore to read.
+        """
+        source = {"project": self._settings.project, "logstore": logstore, "query": query}
+        fields = {
+            "source": {"type": "logstore", "logstore": source},
+            "pipeline": {"nodes": [dict(node) for node in nodes or ()]},
+            "sink": {"type": "dataset"},
+            "executePolicy": {"mode": "RunOnce"},
+        }
+        self._call(add_pipeline, self._settings.agent_space, name, fields)
+        return name
+
+    def rows(
+        self, record_id: Optional[str] = None, logstore: str = RESULTS
+    ) -> List[Dict[str, str]]:
+        """The rows of a logstore, of one record or all, in the order they arrived."""
+        equal = [] if record_id is None else [("experiment_id", record_id)]
+
+        def read(platform: Platform) -> List[Dict[str, str]]:
+            return list(platform.store.logs(self._settings.project, logstore, equal=equal))
+
+        return self._call(read)
+
+    def records(self) -> List[str]:
+        """The ids of all records, oldest first."""
+        return self._call(lambda platform: [run["recordId"] for run in platform.store.list("run")])
+
+    def record(self, record_id: str) -> Dict[str, Any]:
+        """A record as GetExperimentRun answers.
+
+        Raises:
+            KeyError: There is no such record.
+        """
+        service = self._running()
+        return self._call(lambda platform: record_of(service, record_id))
+
+    def updates(self, record_id: str) -> List[Dict[str, Any]]:
+        """The bodies of UpdateExperimentRun for a record, in order."""
+        return self._call(lambda platform: platform.store.updates(record_id))
+
+    def put_logs(self, logstore: str, rows: Sequence[Mapping[str, Any]]) -> int:
+        """Store rows as if they had arrived by PutLogs; returns their number.
+
+        Raises:
+            ServiceError: There is no such logstore.
+        """
+        service = self._running()
+        return self._call(lambda platform: service.put_logs(logstore, rows))
+
+    def score(
+        self, record_id: str, rows: Sequence[Mapping[str, Any]], *, status: str = "completed"
+    ) -> str:
+        """Write scores of a record as the platform's evaluators do; returns the task's id.
+
+        Args:
+            record_id: The record, whose ``evaluationTaskId`` is set.
+            rows: Rows of logstore evaluation_detail; ids and times are filled in.
+            status: The status of the evaluation task, such as ``running``.
+
+        Raises:
+            KeyError: There is no such record.
+        """
+        return self._call(add_scores, record_id, rows, status)
+
+    def _running(self) -> Service:
+        if self._server is None or self._service is None:
+            raise RuntimeError(
+                "LocalAgentLoop is not running; use it inside its with block or call start()."
+            )
+        return self._service
+
+    def _call(self, work: Callable[..., _Result], *args: Any) -> _Result:
+        """Run ``work(platform, *args)`` on the server's thread, where the data belongs."""
+        platform = self._running().platform
+        server = self._server
+        if server is None:
+            raise RuntimeError("LocalAgentLoop was closed meanwhile.")
+        return server.call(work, platform, *args)
+
+
+def _load_dataset(platform: Platform, space: str, name: str, rows: List[Row]) -> str:
+    columns = new_columns({}, rows) or ["id"]
+    schema = {
+        column: {"type": column_type([row.get(column) for row in rows])} for column in columns
+    }
+    document = new_dataset(platform, name, agentSpace=space, schema=schema)
+    platform.datasets.create(space, document)
+    platform.datasets.add(space, name, rows)
+    return name
+
+
+def _close_data(platform: Platform) -> None:
+    platform.datasets.close()
+    platform.store.close()
