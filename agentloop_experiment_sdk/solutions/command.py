@@ -1,0 +1,305 @@
+"""Calling an agent's command line: argv in, stdout, stderr and return code out; never a shell."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+from ..errors import ConfigurationError
+from ..models import SolutionOutput, Task
+from ..scope import current_scope
+from ..tracing import valid_trace_id
+from .call import failure_from
+from .command_call import (
+    MAX_OUTPUT_BYTES,
+    CommandCall,
+    Environment,
+    check_bounds,
+    checked_argv,
+    checked_path,
+    checked_variables,
+    command_call,
+    stdin_bytes,
+    with_trace,
+)
+from .fingerprint import described, qualified_name
+from .redact import MASK, redact_argv, redact_text
+from .session import json_values, trace_id_in
+
+if TYPE_CHECKING:
+    from .process import Ending
+
+_TAIL_CHARACTERS = 2000
+
+Solution = Callable[..., SolutionOutput]
+TraceIdResolver = Callable[[Dict[str, Any]], Optional[str]]
+
+
+@dataclass(frozen=True)
+class CommandAnswer:
+    """What a command came to; ``error_type`` is "" for one that ended with code 0."""
+
+    stdout: str
+    stderr: str
+    returncode: Optional[int]
+    milliseconds: float
+    error_type: str = ""
+    error_message: str = ""
+
+    @property
+    def output(self) -> Dict[str, Any]:
+        """The output of the row: stdout, stderr, returncode."""
+        return {"stdout": self.stdout, "stderr": self.stderr, "returncode": self.returncode}
+
+
+def command_solution(
+    build_command: Callable[[Task], Any],
+    default_timeout: float = 60.0,
+    cwd: Any = None,
+    env: Optional[Environment] = None,
+    *,
+    stdin: Any = None,
+    max_output_bytes: int = MAX_OUTPUT_BYTES,
+    trace: bool = False,
+    trace_id_resolver: Optional[TraceIdResolver] = None,
+) -> Solution:
+    """A solution that runs one command per task, without a shell, in its own process group.
+
+    The output is ``{"stdout", "stderr", "returncode"}``, read as UTF-8 with replacement. A timeout
+    (the whole process group is ended, what was printed is kept), a non-zero exit, a signal, or a
+    command that cannot be started fails the row. Processes that the command leaves in its group
+    are ended with it. The command finds ``TRACEPARENT`` and ``BAGGAGE`` (W3C) in its environment.
+
+    Args:
+        build_command: Takes the task, returns argv; or a dict of ``argv`` and, for this row only,
+            ``env``, ``stdin``, ``timeout`` (seconds) and ``cwd``.
+        default_timeout: Seconds until the command is ended.
+        cwd: Working directory.
+        env: Variables added to the inherited environment; None as a value removes one.
+        stdin: Text or bytes for the command's input, or a callable that takes the task and returns
+            them. None closes the input.
+        max_output_bytes: Bound of stdout and of stderr; a command that prints more is ended.
+        trace: True says that the command reports spans under ``TRACEPARENT``: its trace id is then
+            recorded. Else it is recorded only if the output names it.
+        trace_id_resolver: Takes the output dict, returns the trace id that the command reported.
+
+    Raises:
+        ConfigurationError: An argument cannot be used.
+    """
+    if not callable(build_command):
+        raise ConfigurationError(
+            "build_command must be a function that takes the task and returns argv; for a fixed "
+            "command use command_solution_with."
+        )
+    defaults = CommandCall(
+        (), default_timeout, checked_path(cwd), checked_variables(env), None, max_output_bytes
+    )
+    check_bounds(defaults)
+    if stdin is not None and not callable(stdin):
+        stdin_bytes(stdin)
+    recipe = _Recipe(build_command, stdin, defaults, trace, trace_id_resolver)
+
+    def solution(task: Task, pre_hook: Optional[Callable[[], None]] = None) -> SolutionOutput:
+        return _solve(recipe, task, pre_hook)
+
+    return described(solution, "command of " + qualified_name(build_command), build_command)
+
+
+def command_solution_with(
+    command_or_builder: Any,
+    *,
+    default_timeout: float = 60.0,
+    cwd: Any = None,
+    env: Optional[Environment] = None,
+    stdin: Any = None,
+    max_output_bytes: int = MAX_OUTPUT_BYTES,
+    trace: bool = False,
+    trace_id_resolver: Optional[TraceIdResolver] = None,
+) -> Solution:
+    """``command_solution`` for a builder, or for a fixed command given as a list of arguments.
+
+    Args:
+        command_or_builder: A list of strings, the same for every task (give the task on
+            ``stdin``), or a function that takes the task and returns one. One string for a shell
+            is refused: nothing is ever quoted or expanded.
+        default_timeout: As the others, see ``command_solution``.
+
+    Raises:
+        ConfigurationError: An argument cannot be used.
+    """
+    builder, fixed = command_or_builder, None
+    if not callable(command_or_builder):
+        fixed = checked_argv(command_or_builder)
+        builder = lambda task: fixed  # noqa: E731
+    solution = command_solution(
+        builder,
+        default_timeout,
+        cwd,
+        env,
+        stdin=stdin,
+        max_output_bytes=max_output_bytes,
+        trace=trace,
+        trace_id_resolver=trace_id_resolver,
+    )
+    if fixed is None:
+        return solution
+    fed_by = stdin if callable(stdin) else None
+    return described(solution, "command " + " ".join(redact_argv(fixed)), fed_by)
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """What a command solution was made with."""
+
+    build: Callable[[Task], Any]
+    stdin: Any
+    defaults: CommandCall
+    trace: bool
+    resolver: Optional[TraceIdResolver]
+
+    def call_for(self, task: Task) -> CommandCall:
+        given = self.stdin(task) if callable(self.stdin) else self.stdin
+        return command_call(self.build(task), replace(self.defaults, stdin=stdin_bytes(given)))
+
+    def trace_id_of(self, answer: CommandAnswer, sent: str) -> Optional[str]:
+        resolved = None if self.resolver is None else self.resolver(answer.output)
+        return valid_trace_id(resolved) or reported_trace_id(answer, sent, self.trace)
+
+
+def _solve(recipe: _Recipe, task: Task, pre_hook: Optional[Callable[[], None]]) -> SolutionOutput:
+    try:
+        call, sent = with_trace(recipe.call_for(task), task)
+    except Exception as error:
+        return failure_from(error)
+    if pre_hook is not None:
+        pre_hook()
+    answer = run_command(call)
+    try:
+        trace_id = recipe.trace_id_of(answer, sent)
+    except Exception as error:
+        return failure_from(error, output=answer.output)
+    return _output(call, answer, trace_id)
+
+
+def run_command(call: CommandCall) -> CommandAnswer:
+    """Run a command to its end; never raises for what the command does.
+
+    The running attempt's cancellation kills its process group.
+    """
+    from . import process  # subprocess is loaded by the first command, not by the import
+
+    scope = current_scope()
+    launch = process.Launch(
+        call.argv, call.timeout, call.cwd, call.env, call.stdin, call.max_output_bytes
+    )
+    began = time.monotonic()
+    ending = process.run(launch, _never if scope is None else scope.on_cancel)
+    milliseconds = (time.monotonic() - began) * 1000
+    secrets = call.secrets
+    stdout, stderr = (_shown(data, secrets) for data in (ending.stdout, ending.stderr))
+    error_type, message = _fault(call, ending)
+    if error_type and error_type != "CommandNotStarted":
+        message += _tail(stderr or stdout)
+    return CommandAnswer(stdout, stderr, ending.returncode, milliseconds, error_type, message)
+
+
+@contextlib.contextmanager
+def _never(callback: Callable[[], None]) -> Iterator[None]:
+    yield
+
+
+def _shown(data: bytes, secrets: List[str]) -> str:
+    text = data.decode("utf-8", "replace")
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return text
+
+
+def _tail(printed: str) -> str:
+    tail = redact_text(printed.strip()[-_TAIL_CHARACTERS:])
+    return ": " + tail if tail else ""
+
+
+def _fault(call: CommandCall, ending: Ending) -> Tuple[str, str]:
+    """The type and message of what went wrong, or two empty texts."""
+    if ending.error is not None:
+        return "CommandNotStarted", _not_started(call, ending.error)
+    if ending.reason == "timeout":
+        text = "it did not end within {:g} s and was ended with all it had started"
+        return "CommandTimeout", text.format(call.timeout)
+    if ending.reason == "overflow":
+        text = "it printed more than {} bytes and was ended; print less or raise max_output_bytes"
+        return "CommandOutputTooLarge", text.format(call.max_output_bytes)
+    if ending.reason == "cancelled":
+        return "CommandCancelled", "the run was ended before the command was"
+    if ending.returncode is None:
+        return "CommandKilled", "it could not be ended"
+    if ending.returncode < 0:
+        return "CommandKilled", "signal {}".format(_signal_name(-ending.returncode))
+    if ending.returncode > 0:
+        return "CommandFailed", "exit code {}".format(ending.returncode)
+    return "", ""
+
+
+def _signal_name(number: int) -> str:
+    import signal
+
+    try:
+        return "{} ({})".format(number, signal.Signals(number).name)
+    except ValueError:
+        return str(number)
+
+
+def _not_started(call: CommandCall, error: Exception) -> str:
+    program = call.shown_argv[0]
+    if call.cwd is not None and not os.path.isdir(call.cwd):
+        return "the working directory {} does not exist".format(call.cwd)
+    if isinstance(error, FileNotFoundError):
+        return "{} was not found; install it, or give its full path".format(program)
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return "{} could not be started: {}".format(program, reason)
+
+
+def reported_trace_id(answer: CommandAnswer, sent: str, trace: bool) -> Optional[str]:
+    """The trace id that a command is known to have used, or None.
+
+    That is one named in JSON on stdout; the one it was sent, if its output quotes it or ``trace``
+    says that it reports spans.
+    """
+    printed = json_values(answer.stdout) if "trace" in answer.stdout else []
+    named = next((found for found in map(trace_id_in, reversed(printed)) if found), None)
+    if named:
+        return named
+    quoted = any(sent in text.lower() for text in (answer.stdout, answer.stderr))
+    return sent if trace or quoted else None
+
+
+def _output(call: CommandCall, answer: CommandAnswer, trace_id: Optional[str]) -> SolutionOutput:
+    meta: Dict[str, Any] = {
+        "experiment_input": _asked(call),
+        "command": command_facts(call, answer),
+    }
+    if trace_id:
+        meta["traceId"] = trace_id
+    if not answer.error_type:
+        return SolutionOutput(True, answer.output, meta=meta)
+    return SolutionOutput.failure(answer.error_type, answer.error_message, meta, answer.output)
+
+
+def _asked(call: CommandCall) -> Any:
+    if call.stdin is None:
+        return call.shown_argv
+    return {"argv": call.shown_argv, "stdin": call.stdin.decode("utf-8", "replace")}
+
+
+def command_facts(call: CommandCall, answer: CommandAnswer) -> Dict[str, Any]:
+    """What is kept of a call beside its output, without secrets."""
+    facts: Dict[str, Any] = {
+        "argv": call.shown_argv,
+        "timeout": call.timeout,
+        "ms": answer.milliseconds,
+    }
+    return facts if call.cwd is None else dict(facts, cwd=call.cwd)

@@ -1,0 +1,174 @@
+"""One call of a command, checked before anything is started: argv, environment, input, bounds."""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass, field, replace
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from ..errors import ConfigurationError
+from ..jsontext import clean_text
+from ..models import Task
+from ..scope import current_scope
+from ..tracing import begin_trace, inject, task_members
+from .redact import MASK, is_secret_name, redact_argv
+
+MAX_OUTPUT_BYTES = 64 * 1024 * 1024
+_SHORTEST_SECRET = 6
+_BUILT_KEYS = ("argv", "env", "stdin", "timeout", "cwd")
+
+Environment = Mapping[str, Optional[str]]
+
+
+@dataclass(frozen=True)
+class CommandCall:
+    """One call of a command, checked.
+
+    ``env`` is added to the inherited environment; a value of None removes the variable.
+    ``stdin`` None closes the command's input.
+    """
+
+    argv: Tuple[str, ...]
+    timeout: float = 60.0
+    cwd: Optional[str] = None
+    env: Environment = field(default_factory=dict)
+    stdin: Optional[bytes] = None
+    max_output_bytes: int = MAX_OUTPUT_BYTES
+
+    @functools.cached_property
+    def shown_argv(self) -> List[str]:
+        """The arguments without secrets, as they are stored."""
+        return redact_argv(self.argv)
+
+    @property
+    def secrets(self) -> List[str]:
+        """The credentials among argv and env, to be taken out of what the command printed."""
+        pairs = zip(self.argv, self.shown_argv)
+        found = [said[len(shown) - len(MASK) :] for said, shown in pairs if shown.endswith(MASK)]
+        found += [value for name, value in self.env.items() if value and is_secret_name(name)]
+        # a longer text with spaces is a prompt that only looks like an assignment
+        return [item for item in found if len(item) >= _SHORTEST_SECRET and len(item.split()) == 1]
+
+
+def checked_argv(argv: Any) -> Tuple[str, ...]:
+    """``argv`` as strings; paths are turned into text.
+
+    Raises:
+        ConfigurationError: It is one string, no list, empty, or holds something else.
+    """
+    if isinstance(argv, (str, bytes)):
+        raise ConfigurationError(
+            "A command must be a list of arguments such as ['agent', '--prompt', text], not one "
+            "string: it is run without a shell."
+        )
+    if not isinstance(argv, (list, tuple)) or not argv:
+        raise ConfigurationError("A command must be a list of at least one argument.")
+    return tuple(_argument(number, item) for number, item in enumerate(argv))
+
+
+def _argument(number: int, item: Any) -> str:
+    text = os.fspath(item) if isinstance(item, os.PathLike) else item
+    if not isinstance(text, str):
+        raise ConfigurationError(
+            "Argument {} of the command is {}; make it text, for instance with str().".format(
+                number, type(item).__name__
+            )
+        )
+    return text
+
+
+def command_call(built: Any, defaults: CommandCall) -> CommandCall:
+    """The call that a builder asked for: argv, or a dict of argv and settings of this call.
+
+    Raises:
+        ConfigurationError: What it returned cannot be run.
+    """
+    if not isinstance(built, Mapping):
+        return replace(defaults, argv=checked_argv(built))
+    unknown = [str(key) for key in built if key not in _BUILT_KEYS]
+    if unknown:
+        raise ConfigurationError(
+            "The command builder returned {}; known are {}.".format(
+                ", ".join(unknown), ", ".join(_BUILT_KEYS)
+            )
+        )
+    given = {key: value for key, value in built.items() if value is not None}
+    call = CommandCall(
+        checked_argv(given.get("argv")),
+        given.get("timeout", defaults.timeout),
+        checked_path(given["cwd"]) if "cwd" in given else defaults.cwd,
+        {**defaults.env, **checked_variables(given.get("env"))},
+        stdin_bytes(given["stdin"]) if "stdin" in given else defaults.stdin,
+        defaults.max_output_bytes,
+    )
+    check_bounds(call)
+    return call
+
+
+def check_bounds(call: CommandCall) -> None:
+    """Raise ConfigurationError unless timeout and output bound are positive numbers."""
+    for name, value in (("timeout", call.timeout), ("max_output_bytes", call.max_output_bytes)):
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not value > 0:
+            raise ConfigurationError(
+                "The command's {} must be a number above 0, not {!r}.".format(name, value)
+            )
+
+
+def checked_path(cwd: Any) -> Optional[str]:
+    """A working directory as text, or None.
+
+    Raises:
+        ConfigurationError: It is no path.
+    """
+    if cwd is None:
+        return None
+    path = os.fspath(cwd) if isinstance(cwd, os.PathLike) else cwd
+    if not isinstance(path, str) or not path:
+        raise ConfigurationError("cwd must be a path, not {!r}.".format(cwd))
+    return path
+
+
+def checked_variables(env: Any) -> Dict[str, Optional[str]]:
+    """Environment variables with text values; None, which removes a variable, stays None.
+
+    Raises:
+        ConfigurationError: It is no mapping of names.
+    """
+    if env is None:
+        return {}
+    if not isinstance(env, Mapping) or not all(isinstance(name, str) for name in env):
+        raise ConfigurationError("env must be a mapping of variable names to text.")
+    return {name: value if value is None else str(value) for name, value in env.items()}
+
+
+def stdin_bytes(given: Any) -> Optional[bytes]:
+    """Input for a command as bytes; text becomes UTF-8.
+
+    Raises:
+        ConfigurationError: It is neither text, bytes nor None.
+    """
+    if isinstance(given, str):
+        return clean_text(given).encode("utf-8")
+    if given is None or isinstance(given, bytes):
+        return given
+    raise ConfigurationError(
+        "stdin must be text or bytes, not {}; write objects with json.dumps.".format(
+            type(given).__name__
+        )
+    )
+
+
+def with_trace(call: CommandCall, task: Task) -> Tuple[CommandCall, str]:
+    """``call`` with TRACEPARENT and BAGGAGE in its environment, and the trace id they carry.
+
+    A valid TRACEPARENT in the call's own ``env`` wins. One that this process inherited does not:
+    it would give every row the same trace. Inherited baggage is kept and extended.
+    """
+    own = {name.lower(): call.env.get(name) for name in ("TRACEPARENT", "BAGGAGE")}
+    own["baggage"] = own["baggage"] or os.environ.get("BAGGAGE")
+    headers = {name: value for name, value in own.items() if value}
+    sent, trace_id = inject(headers, begin_trace(current_scope()), task_members(task))
+    carried = {name.upper(): sent.get(name) for name in ("traceparent", "baggage")}
+    return replace(call, env={**call.env, **carried}), trace_id

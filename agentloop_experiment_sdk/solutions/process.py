@@ -1,0 +1,262 @@
+"""One child process from start to end: both pipes read, the whole process group ended in time."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional, Tuple
+
+from ..jsontext import clean_text
+
+KILL_GRACE = 1.0
+"""Seconds between the polite signal at the timeout and the kill."""
+DRAIN_GRACE = 1.0
+"""Seconds that pipes are still read after the command ended, if something it started holds them."""
+_READ_BYTES = 65536
+_LONGEST_WAIT = 3600.0
+_SHORTEST_LOOK = 0.001
+_LONGEST_LOOK = 0.05
+
+OnCancel = Callable[[Callable[[], None]], ContextManager[None]]
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What to start and within which bounds.
+
+    ``env`` is added to the inherited environment; a value of None removes the variable.
+    ``stdin`` None closes the command's input. ``max_output_bytes`` bounds each of the two pipes.
+    """
+
+    argv: Tuple[str, ...]
+    timeout: float
+    cwd: Optional[str] = None
+    env: Optional[Mapping[str, Optional[str]]] = None
+    stdin: Optional[bytes] = None
+    max_output_bytes: int = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a command ended.
+
+    Attributes:
+        returncode: Negative for a signal; None if it was not started or could not even be killed.
+        stdout: What it printed, also when it was ended.
+        stderr: The same of its diagnostics.
+        reason: "", ``timeout``, ``overflow``, ``cancelled`` or ``unstarted``.
+        error: Why it could not be started.
+    """
+
+    returncode: Optional[int]
+    stdout: bytes = b""
+    stderr: bytes = b""
+    reason: str = ""
+    error: Optional[Exception] = None
+
+
+def run(launch: Launch, on_cancel: OnCancel, clock: Clock = time.monotonic) -> Ending:
+    """Run a command in a process group of its own until it ended; never longer than its timeout.
+
+    At the timeout the group gets SIGTERM and a second later SIGKILL; when the run is cancelled or a
+    pipe exceeds its bound, SIGKILL at once. What is left of the group when the command ended is
+    killed too: no row leaves processes behind. Pipes that a process outside the group holds are
+    given up after a second.
+    """
+    if os.name == "nt" or not hasattr(select, "poll"):
+        from .process_threads import run_with_threads
+
+        return run_with_threads(launch, on_cancel, clock)
+    try:
+        child = _Child(launch)
+    except (OSError, ValueError) as error:
+        return Ending(None, reason="unstarted", error=error)
+    with contextlib.closing(child), contextlib.closing(
+        _Streams(child.popen, launch)
+    ) as streams, on_cancel(child.cancel):
+        _follow(child, streams, launch.timeout, clock)
+    reason = child.reason or ("overflow" if streams.overflowed else "")
+    return Ending(child.popen.returncode, streams.read(1), streams.read(2), reason)
+
+
+def _follow(child: _Child, streams: _Streams, timeout: float, clock: Clock) -> None:
+    def ended() -> bool:
+        return child.exited() or streams.overflowed
+
+    def drained() -> bool:
+        return not streams.reading and child.exited()
+
+    if not _wait_until(ended, streams, timeout, clock):
+        child.reason = child.reason or "timeout"
+        child.send(signal.SIGTERM)
+        _wait_until(ended, streams, KILL_GRACE, clock)
+    if child.reason or streams.overflowed:
+        child.send(signal.SIGKILL)
+    _wait_until(drained, streams, DRAIN_GRACE, clock)
+
+
+def _wait_until(done: Callable[[], bool], streams: _Streams, seconds: float, clock: Clock) -> bool:
+    limit = clock() + seconds
+    while not done():
+        left = limit - clock()
+        if left <= 0:
+            return False
+        streams.wait(left)
+    return True
+
+
+class _Child:
+    """A started command; its group can be signalled from any thread until it is reaped."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.popen = subprocess.Popen(
+            [_bytes(item) for item in launch.argv],
+            bufsize=0,
+            stdin=subprocess.DEVNULL if launch.stdin is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=None if launch.cwd is None else _bytes(launch.cwd),
+            env=_environment(launch.env),
+            start_new_session=True,
+        )
+        self.reason = ""
+        self._lock = threading.Lock()
+        self._reaped = False
+
+    def send(self, number: int) -> None:
+        """Signal the group. Under the lock: the id of a reaped process may belong to another."""
+        with self._lock:
+            if self._reaped:
+                return
+            try:
+                os.killpg(self.popen.pid, number)
+            except (ProcessLookupError, PermissionError):
+                pass  # the group is gone; macOS answers EPERM for one that holds only a zombie
+
+    def cancel(self) -> None:
+        self.reason = self.reason or "cancelled"
+        self.send(signal.SIGKILL)
+
+    def exited(self) -> bool:
+        """Whether the command ended; it is not reaped here, so that its group keeps its id."""
+        if not hasattr(os, "waitid"):
+            return self.popen.poll() is not None
+        try:
+            options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            return os.waitid(os.P_PID, self.popen.pid, options) is not None
+        except ChildProcessError:  # SIGCHLD is ignored in this process: the kernel reaped it
+            return True
+
+    def close(self) -> None:
+        """Kill what is left of the group and reap the command."""
+        self.send(signal.SIGKILL)
+        exited = self.exited()
+        with self._lock:
+            self._reaped = True
+        if exited:
+            self.popen.wait()
+
+
+class _Streams:
+    """The pipes of one command, read and written as they become ready."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], launch: Launch) -> None:
+        self._pipes: List[Any] = [popen.stdin, popen.stdout, popen.stderr]
+        self._numbers = {pipe.fileno(): i for i, pipe in enumerate(self._pipes) if pipe is not None}
+        self._limit = launch.max_output_bytes
+        self._chunks: Dict[int, List[bytes]] = {1: [], 2: []}
+        self._room = {1: self._limit, 2: self._limit}
+        self._input = memoryview(launch.stdin or b"")
+        self._look = _SHORTEST_LOOK
+        self.reading = {1, 2}
+        self.overflowed = False
+        self._poller = select.poll()
+        for descriptor, number in self._numbers.items():
+            self._poller.register(descriptor, select.POLLIN if number else select.POLLOUT)
+        if launch.stdin is not None:
+            os.set_blocking(popen.stdin.fileno(), False)  # type: ignore[union-attr]
+        self._exit_descriptor = _exit_descriptor(popen.pid)
+        if self._exit_descriptor is not None:
+            self._poller.register(self._exit_descriptor, select.POLLIN)
+
+    def wait(self, seconds: float) -> None:
+        """Serve what becomes ready within ``seconds``; returns early when the command ends."""
+        if self._exit_descriptor is None:
+            # nothing wakes us when the command ends: look again soon, then less often
+            seconds = min(seconds, self._look)
+            self._look = min(self._look * 2, _LONGEST_LOOK)
+        for descriptor, _ in self._poller.poll(math.ceil(min(seconds, _LONGEST_WAIT) * 1000)):
+            number = self._numbers.get(descriptor)
+            if number is None:
+                self._poller.unregister(descriptor)  # ended, and ready from now on
+            elif number == 0:
+                self._write(descriptor)
+            else:
+                self._read(descriptor, number)
+
+    def _read(self, descriptor: int, number: int) -> None:
+        data = os.read(descriptor, _READ_BYTES)
+        if not data:
+            self._poller.unregister(descriptor)
+            self.reading.discard(number)
+            return
+        room = self._room[number]
+        self._room[number] = room - len(data)
+        if room > 0:
+            self._chunks[number].append(data[:room])
+        self.overflowed = self.overflowed or room < len(data)
+
+    def _write(self, descriptor: int) -> None:
+        try:
+            self._input = self._input[os.write(descriptor, self._input[:_READ_BYTES]) :]
+        except BlockingIOError:
+            return
+        except OSError:  # the command does not read to the end of its input
+            self._input = self._input[:0]
+        if not self._input:
+            self._poller.unregister(descriptor)
+            self._pipes[0].close()
+
+    def read(self, number: int) -> bytes:
+        return b"".join(self._chunks[number])
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            if pipe is not None:
+                pipe.close()
+        if self._exit_descriptor is not None:
+            os.close(self._exit_descriptor)
+
+
+def _exit_descriptor(pid: int) -> Optional[int]:
+    """A descriptor that becomes readable when the process ends (Linux, Python 3.9), else None."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def _environment(extra: Optional[Mapping[str, Optional[str]]]) -> Dict[bytes, bytes]:
+    environment = dict(os.environb)
+    for name, value in (extra or {}).items():
+        if value is None:
+            environment.pop(_bytes(name), None)
+        else:
+            environment[_bytes(name)] = _bytes(value)
+    return environment
+
+
+def _bytes(text: str) -> bytes:
+    """UTF-8 whatever the locale says; undecodable bytes of file names stay what they were."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return clean_text(text).encode("utf-8")

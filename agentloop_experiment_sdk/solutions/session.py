@@ -1,0 +1,144 @@
+"""Where agents put things in an answer: session id, trace id, reply."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from ..tracing import valid_trace_id
+
+SESSION_REQUEST_HEADERS = ("X-Session-Id", "X-Conversation-Id", "X-Thread-Id")
+SESSION_RESPONSE_HEADERS = (
+    "x-session-id",
+    "x-sessionid",
+    "session-id",
+    "x-conversation-id",
+    "conversation-id",
+    "openai-conversation-id",
+    "x-thread-id",
+    "thread-id",
+)
+TRACE_RESPONSE_HEADERS = ("traceid", "eagleeye-traceid", "x-trace-id")
+TRACE_BODY_PATHS = (
+    "trace_ids.gateway",
+    "trace_ids.agent",
+    "trace_ids.model",
+    "traceId",
+    "trace_id",
+)
+REPLY_PATHS = (
+    "reply",
+    "final_reply",
+    "answer",
+    "response",
+    "result",
+    "output",
+    "content",
+    "text",
+    "message",
+    "choices.0.message.content",
+    "choices.0.text",
+    "message.content",
+    "output.text",
+    "output.choices.0.message.content",
+    "item.text",
+    "data.reply",
+    "data.answer",
+    "data.content",
+    "data.text",
+    "result.reply",
+    "result.answer",
+    "result.content",
+    "result.text",
+)
+
+
+def _session_body_paths() -> Tuple[str, ...]:
+    """The four names in three cases, their ``.id`` objects, then all of that one level down.
+
+    The top-level ``id`` is not among them: it names the answer and changes every turn.
+    """
+    names = ("session", "conversation", "thread", "chat")
+    plain = [form for name in names for form in (name + "_id", name + "Id", name.title() + "Id")]
+    objects = [form for name in names for form in (name + ".id", name.title() + ".Id")]
+    nested = [form + ".id" for form in plain]
+    prefixes = ("", "data.", "result.", "Data.", "Result.")
+    return tuple(prefix + path for prefix in prefixes for path in plain + objects + nested)
+
+
+SESSION_BODY_PATHS = _session_body_paths()
+
+
+def default_session_id() -> str:
+    """A session id that tells when the conversation began: ``sess-YYYYMMDD-HHMMSS-<8 hex>``."""
+    return "sess-{}-{}".format(time.strftime("%Y%m%d-%H%M%S"), os.urandom(4).hex())
+
+
+def uuid_session_id() -> str:
+    """A random UUID, the form that coding agents' command lines demand of a session id."""
+    return str(uuid.uuid4())
+
+
+def at_path(value: Any, path: str) -> Any:
+    """What lies at a dotted path (``choices.0.message``) of a JSON value, or None."""
+    for step in path.split("."):
+        if isinstance(value, Mapping):
+            value = value.get(step)
+        elif isinstance(value, list) and step.isdigit() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return None
+    return value
+
+
+def session_id_in(body: Any, paths: Iterable[str] = SESSION_BODY_PATHS) -> Optional[str]:
+    """The session id that an answer's body names, or None; numbers count as ids."""
+    return next((text for text in _id_texts(body, paths)), None)
+
+
+def _id_texts(body: Any, paths: Iterable[str]) -> Iterator[str]:
+    for path in paths:
+        value = at_path(body, path)
+        if isinstance(value, str) and value.strip():
+            yield value.strip()
+        elif isinstance(value, int) and not isinstance(value, bool):
+            yield str(value)
+
+
+def trace_id_in(body: Any, paths: Iterable[str] = TRACE_BODY_PATHS) -> Optional[str]:
+    """The first valid trace id (32 hex digits, not all zeros) at ``paths`` of a body, or None."""
+    found = (valid_trace_id(at_path(body, path)) for path in paths)
+    return next((trace_id for trace_id in found if trace_id), None)
+
+
+def reply_in(body: Any, paths: Sequence[str] = REPLY_PATHS) -> Optional[str]:
+    """The text of an answer's body: the body itself, or the first text at the usual places."""
+    if isinstance(body, str):
+        return body
+    found = (at_path(body, path) for path in paths)
+    return next((text for text in found if isinstance(text, str) and text), None)
+
+
+def json_values(text: str) -> List[Any]:
+    """The JSON objects and arrays a command printed: the whole text, else one per line.
+
+    Lines that are no JSON (progress, warnings) are left out.
+    """
+    whole = _json_or_none(text)
+    if whole is not None:
+        return [whole]
+    lines = (_json_or_none(line) for line in text.splitlines())
+    return [value for value in lines if value is not None]
+
+
+def _json_or_none(text: str) -> Any:
+    text = text.strip()
+    if text[:1] not in ("{", "["):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
