@@ -24,7 +24,7 @@ MAX_BAGGAGE_BYTES = 8192
 
 RandomBytes = Callable[[int], bytes]
 
-_TRACE_ID = re.compile(r"[0-9a-fA-F]{32}")
+_TRACE_ID = re.compile(r"[0-9a-f]{32}")
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 _NO_TRACE = "0" * 32
 _NO_SPAN = "0" * 16
@@ -71,10 +71,8 @@ def valid_trace_id(text: Any) -> Optional[str]:
     """``text`` in lower case if it is 32 hex digits and not all zeros, else None."""
     if not isinstance(text, str):
         return None
-    text = text.strip()
-    if not _TRACE_ID.fullmatch(text) or text == _NO_TRACE:
-        return None
-    return text.lower()
+    digits = text.strip().lower()
+    return digits if _TRACE_ID.fullmatch(digits) and digits != _NO_TRACE else None
 
 
 def parse_traceparent(text: Any) -> Optional[str]:

@@ -1,0 +1,202 @@
+"""Calling an agent over HTTP: ``http_solution`` and ``http_solution_with``.
+
+This module stays light; sockets, TLS and parsers are imported by the first call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Mapping, Optional, Tuple, Union
+
+from ..models import HttpRequestSpec, SolutionOutput, Task
+from ..tracing import task_members
+from .client import HttpClient
+from .fingerprint import qualified_name
+from .options import DEFAULT_TRACE_HEADERS, MAX_RESPONSE_BYTES, HttpOptions, check
+from .redact import redact_text, redact_url
+from .request import prepare
+from .usage import UsageExtractor
+
+PreHook = Optional[Callable[[], Any]]
+Data = Union[None, str, bytes, Mapping[str, Any]]
+
+
+class HttpSolution:
+    """A solution that makes one HTTP call per task.
+
+    Args:
+        build_request: From a task to the request.
+        options: How calls are made.
+        fingerprint: What tells this solution from another: method and redacted URL.
+        built_by: The user's builder, whose code is part of the solution's.
+    """
+
+    def __init__(
+        self,
+        build_request: Callable[[Task], HttpRequestSpec],
+        options: HttpOptions,
+        fingerprint: str,
+        built_by: Any,
+    ) -> None:
+        self._build_request = build_request
+        self._client = HttpClient(options)
+        self.fingerprint = fingerprint
+        self.built_by = built_by
+
+    def __call__(self, task: Task, pre_hook: PreHook = None) -> SolutionOutput:
+        """Call the agent for ``task``; ``pre_hook`` is called right before."""
+        try:
+            spec = self._build_request(task)
+            if not isinstance(spec, HttpRequestSpec):
+                raise TypeError(
+                    "build_request must return an HttpRequestSpec, not {}".format(
+                        type(spec).__name__
+                    )
+                )
+        except Exception as error:
+            return SolutionOutput.failure(type(error).__name__, redact_text(str(error)))
+        if pre_hook is not None:
+            pre_hook()
+        return self._client.exchange(spec, members=task_members(task)).to_output()
+
+    def close(self) -> None:
+        """Close connections that are kept for the next call."""
+        self._client.close()
+
+    def __repr__(self) -> str:
+        return "<HttpSolution {}>".format(self.fingerprint)
+
+
+def http_solution(
+    build_request: Callable[[Task], HttpRequestSpec],
+    default_timeout: float = 300.0,
+    chunk_extractor: Optional[Callable[..., Any]] = None,
+    transport_retries: int = 2,
+    trace_id_response_header: Optional[str] = None,
+    *,
+    idle_timeout: Optional[float] = None,
+    end_mark: Optional[str] = None,
+    max_response_bytes: int = MAX_RESPONSE_BYTES,
+    usage_extractor: Optional[UsageExtractor] = None,
+) -> HttpSolution:
+    """A solution that sends the request which ``build_request`` makes of each task.
+
+    Args:
+        build_request: Takes the task and returns an ``HttpRequestSpec``. An exception it raises
+            fails the row.
+        default_timeout: Seconds for the whole exchange, from dialling to the last byte, where the
+            request names no timeout of its own.
+        chunk_extractor: For answers of type ``text/event-stream``: takes an event's parsed JSON
+            (else its text) and returns the text it adds; None or "" adds nothing, an exception
+            fails the row. One with a parameter named ``event`` also gets the event's type. Without
+            it the events' data is joined with nothing between. ``extractors`` has ready-made ones.
+        transport_retries: How often a call may be sent again: an idempotent method when the
+            connection fails before the answer, any method after 429 or 503.
+        trace_id_response_header: The response header that holds the agent's trace id; None takes
+            the one in AGENTLOOP_TRACE_ID_RESPONSE_HEADER. ``eagleeye-traceId`` and ``traceId`` are
+            asked after it.
+        idle_timeout: Seconds of silence allowed between two events of a stream; None: no limit.
+        end_mark: What must end a stream, or it counts as cut: an event's whole data, its type, or
+            the ``type`` or ``event`` of its JSON, such as ``[DONE]`` or ``message_stop``.
+        max_response_bytes: The largest answer, after decompression; a larger one fails the row.
+        usage_extractor: Takes an answer's JSON, or each event's, and returns its token usage as a
+            mapping with ``input_tokens``, ``output_tokens`` and perhaps ``total_tokens`` and
+            ``model``. Without it the shapes of OpenAI, Anthropic and DashScope are known.
+
+    Returns:
+        A solution for ``run_experiment`` and ``run_experiment_parallel``. A status of 400 or more,
+        a redirect that leads nowhere, an incomplete answer and an error event are failed rows.
+
+    Raises:
+        ConfigurationError: An argument cannot be used.
+    """
+    check(callable(build_request), "build_request must be callable")
+    options = HttpOptions(
+        default_timeout,
+        chunk_extractor,
+        transport_retries,
+        _trace_headers(trace_id_response_header),
+        idle_timeout,
+        end_mark,
+        max_response_bytes,
+        usage_extractor,
+    )
+    return HttpSolution(
+        build_request, options, "http " + qualified_name(build_request), build_request
+    )
+
+
+def _trace_headers(configured: Optional[str]) -> Tuple[str, ...]:
+    return (configured, *DEFAULT_TRACE_HEADERS) if configured else ()
+
+
+def http_solution_with(
+    url: str,
+    *,
+    method: str = "POST",
+    headers: Optional[Mapping[str, str]] = None,
+    json_body: Any = None,
+    data: Data = None,
+    params: Optional[Mapping[str, Any]] = None,
+    body_builder: Optional[Callable[[Task], Any]] = None,
+    timeout: float = 300.0,
+    chunk_extractor: Optional[Callable[..., Any]] = None,
+    transport_retries: int = 2,
+    trace_id_response_header: Optional[str] = None,
+    idle_timeout: Optional[float] = None,
+    end_mark: Optional[str] = None,
+    max_response_bytes: int = MAX_RESPONSE_BYTES,
+    usage_extractor: Optional[UsageExtractor] = None,
+) -> HttpSolution:
+    """A solution that sends every task to one URL.
+
+    Args:
+        url: Where the agent listens. ``user:password@`` in it is sent as Basic authorization and
+            never stored.
+        method: GET, POST, PUT, DELETE, PATCH, HEAD or OPTIONS.
+        headers: Request headers. Those that look like credentials are masked in what is stored.
+        json_body: A JSON body that is the same for every task.
+        data: A text or bytes body, or a mapping that is sent as a form.
+        params: Query parameters, added to those of the URL.
+        body_builder: Takes the task and returns its JSON body. Only one of ``json_body``, ``data``
+            and ``body_builder`` may be given.
+        timeout: Seconds for the whole exchange, from dialling to the last byte.
+        chunk_extractor, transport_retries, trace_id_response_header, idle_timeout, end_mark,
+            max_response_bytes, usage_extractor: As for ``http_solution``.
+
+    Raises:
+        ConfigurationError: An argument cannot be used.
+    """
+    bodies = [body for body in (json_body, data, body_builder) if body is not None]
+    check(len(bodies) < 2, "give only one of json_body, data and body_builder")
+    check(body_builder is None or callable(body_builder), "body_builder must be callable")
+    fixed = HttpRequestSpec(url, method, headers, json_body, data, params)
+    prepare(fixed)
+    options = HttpOptions(
+        timeout,
+        chunk_extractor,
+        transport_retries,
+        _trace_headers(trace_id_response_header),
+        idle_timeout,
+        end_mark,
+        max_response_bytes,
+        usage_extractor,
+    )
+    fingerprint = "http {} {}".format(fixed.method, redact_url(url))
+    return HttpSolution(_FixedRequest(fixed, body_builder), options, fingerprint, body_builder)
+
+
+@dataclass(frozen=True)
+class _FixedRequest:
+    """The request of ``http_solution_with``: the same for every task, but for a built body."""
+
+    spec: HttpRequestSpec
+    body_builder: Optional[Callable[[Task], Any]]
+
+    def __call__(self, task: Task) -> HttpRequestSpec:
+        if self.body_builder is None:
+            return self.spec
+        spec = self.spec
+        return HttpRequestSpec(
+            spec.url, spec.method, spec.headers, self.body_builder(task), None, spec.params
+        )

@@ -1,0 +1,171 @@
+"""Keep secrets out of everything that is stored or logged.
+
+A value is masked because of its *name*: a header, query parameter, command-line flag or body key
+that looks like a credential. Values that were masked once can also be scrubbed from free text.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any, Dict, Iterable, List, Mapping, Optional
+from urllib.parse import unquote, unquote_plus, urlsplit
+
+MASK = "***"
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_MARKERS = re.compile(
+    r"authorization|cookie|api_?key|secret|passw(?:or)?d|passphrase|credential|signature"
+    r"|(?:access|private|subscription|auth|app|sign|encryption|license|account)key"
+)
+_WHOLE = frozenset(("auth", "xauth", "pwd", "jwt", "sig", "bearer"))
+# words that make "token" a number of tokens rather than a credential
+_COUNTERS = frozenset(
+    ("max", "min", "num", "count", "total", "limit", "per")
+    + ("prompt", "completion", "input", "output", "remaining")
+)
+_URL = re.compile(r"\bhttps?://[^\s'\"<>]+", re.IGNORECASE)
+_PAIR = re.compile(r"^(?P<name>[A-Za-z0-9_.\-]+)(?P<mark>\s*[:=]\s*)(?P<value>.+)$", re.DOTALL)
+# a digit is demanded, or prose such as "basic understanding" would be masked
+_SCHEME = re.compile(
+    r"\b(Bearer|Basic|Digest|Token)(\s+)(?=[^\s]*[0-9])[A-Za-z0-9._~+/=\-]{8,}", re.IGNORECASE
+)
+_SHORTEST_SCRUBBED = 6
+
+
+@functools.lru_cache(maxsize=2048)
+def is_secret_name(name: str) -> bool:
+    """Whether a header, parameter, flag or key of this name holds a credential."""
+    words = [word.lower() for word in _WORDS.findall(str(name))]
+    joined = "".join(words)
+    if _MARKERS.search(joined) or joined in _WHOLE:
+        return True
+    names_token = "token" in words or joined.endswith("token")
+    return names_token and not _COUNTERS.intersection(words)
+
+
+def redact_headers(headers: Mapping[str, Any]) -> Dict[str, str]:
+    """A copy of ``headers`` with the values of secret-looking names masked."""
+    return {
+        str(name): MASK if is_secret_name(name) else redact_text(str(value))
+        for name, value in headers.items()
+    }
+
+
+def redact_params(params: Mapping[str, Any]) -> Dict[str, Any]:
+    """A copy of query parameters with the values of secret-looking names masked."""
+    return {name: MASK if _secret_parameter(name) else value for name, value in params.items()}
+
+
+def redact_body(value: Any) -> Any:
+    """A JSON-like body with text under secret-looking keys masked, at any depth.
+
+    Only text is masked: a number under such a name is a count or a flag. What holds no secret is
+    returned as it is, uncopied.
+    """
+    if isinstance(value, Mapping):
+        masked = {key: _redact_item(key, item) for key, item in value.items()}
+        return masked if any(masked[key] is not value[key] for key in masked) else value
+    if isinstance(value, (list, tuple)):
+        items = [redact_body(item) for item in value]
+        return items if any(new is not old for new, old in zip(items, value)) else value
+    return value
+
+
+def _redact_item(key: Any, value: Any) -> Any:
+    if isinstance(value, (str, bytes)) and isinstance(key, str) and is_secret_name(key):
+        return MASK
+    return redact_body(value)
+
+
+def redact_url(url: str) -> str:
+    """``url`` with userinfo and the values of secret-looking query parameters masked."""
+    head, mark, tail = url.partition("?")
+    query, hash_mark, fragment = tail.partition("#")
+    scheme, slashes, rest = head.partition("://")
+    authority, slash, path = rest.partition("/")
+    if "@" in authority:
+        rest = MASK + "@" + authority.rpartition("@")[2] + slash + path
+    pairs = [_redact_pair(pair) for pair in query.split("&")]
+    return scheme + slashes + rest + mark + "&".join(pairs) + hash_mark + fragment
+
+
+def _redact_pair(pair: str) -> str:
+    name, equals, value = pair.partition("=")
+    return name + equals + MASK if value and _secret_parameter(unquote_plus(name)) else pair
+
+
+def _secret_parameter(name: Any) -> bool:
+    # a parameter named just "key" is how several model services take their API key
+    return str(name).lower() == "key" or is_secret_name(name)
+
+
+def redact_argv(argv: Iterable[Any]) -> List[str]:
+    """A command line with the values of secret-looking flags and assignments masked.
+
+    Covers ``--api-key VALUE``, ``--api-key=VALUE``, ``API_KEY=VALUE``, ``-H 'Authorization: …'``,
+    ``-u name:password`` and URLs.
+    """
+    shown: List[str] = []
+    previous = ""
+    for argument in argv:
+        text = str(argument)
+        shown.append(_redact_argument(text, previous))
+        previous = text
+    return shown
+
+
+def _redact_argument(text: str, previous: str) -> str:
+    if _is_secret_flag(previous) and not text.startswith("--"):
+        return MASK
+    if previous in ("-u", "--user", "--proxy-user") and ":" in text:
+        return text.partition(":")[0] + ":" + MASK
+    pair = _PAIR.match(text)
+    if pair and is_secret_name(pair.group("name")) and not pair.group("value").startswith("//"):
+        return pair.group("name") + pair.group("mark") + MASK
+    return redact_text(text)
+
+
+def _is_secret_flag(text: str) -> bool:
+    named = text.startswith("-") and "=" not in text and not text.startswith("--no-")
+    return named and is_secret_name(text)
+
+
+def secret_values(
+    headers: Optional[Mapping[str, Any]] = None,
+    params: Optional[Mapping[str, Any]] = None,
+    url: str = "",
+) -> List[str]:
+    """The secrets that a request carries, longest first, for ``redact_text``."""
+    found = [str(value) for name, value in (headers or {}).items() if is_secret_name(name)]
+    found += [str(value) for name, value in (params or {}).items() if _secret_parameter(name)]
+    found += _url_secrets(url)
+    parts = [part for value in found for part in [value, *value.replace(";", " ").split()]]
+    long_enough = {part for part in parts if len(part) >= _SHORTEST_SCRUBBED}
+    return sorted(long_enough, key=len, reverse=True)
+
+
+def _url_secrets(url: str) -> List[str]:
+    if "@" not in url and "?" not in url:
+        return []
+    try:
+        parts = urlsplit(url)
+        pairs = [pair.partition("=") for pair in parts.query.split("&")]
+        found = [v for name, _, v in pairs if _secret_parameter(unquote_plus(name))]
+        found += [parts.password] if parts.password else []
+    except ValueError:
+        return []
+    return found + [unquote(value) for value in found]
+
+
+def redact_text(text: str, secrets: Iterable[str] = ()) -> str:
+    """Free text (an error message, an error body) without ``secrets`` and what looks like one.
+
+    Masks the given values, credentials behind ``Bearer`` and the like, and those inside URLs.
+    """
+    for secret in secrets:
+        if secret in text:
+            text = text.replace(secret, MASK)
+    if "://" in text:
+        text = _URL.sub(lambda match: redact_url(match.group(0)), text)
+    return _SCHEME.sub(r"\1\2" + MASK, text)

@@ -1,0 +1,177 @@
+"""From the events of a stream to one answer: text, errors, end marks, first-content time, usage."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any, Callable, List, Mapping, Optional
+
+from ..jsontext import sls_text
+from .content import error_text
+from .faults import EXTRACTOR_ERROR, INCOMPLETE_RESPONSE, STREAM_ERROR, ExchangeFault
+from .sse import ServerSentEvent, SseParser
+from .usage import UsageMeter
+
+DONE = "[DONE]"
+
+ChunkExtractor = Callable[..., Any]
+
+# events of known services that end an answer as failed
+_FAILED_KINDS = frozenset(("error", "response.failed", "conversation.chat.failed"))
+
+
+class StreamAnswer:
+    """Collects one streamed answer.
+
+    Args:
+        extractor: From an event's parsed JSON (else its text) to the text it adds; None joins the
+            data payloads. One with a parameter ``event`` also gets the event's type.
+        end_mark: What must end the stream: an event's whole data, its type, or the ``type`` or
+            ``event`` of its JSON. None demands nothing.
+        meter: Sees every event's JSON.
+        elapsed_ms: Milliseconds since the call began.
+        on_event: Called with every event's parsed JSON (else its text).
+    """
+
+    def __init__(
+        self,
+        extractor: Optional[ChunkExtractor],
+        end_mark: Optional[str],
+        meter: UsageMeter,
+        elapsed_ms: Callable[[], float],
+        on_event: Optional[Callable[[Any], None]] = None,
+    ) -> None:
+        self._extractor = extractor
+        self._wants_type = extractor is not None and _has_event_parameter(extractor)
+        self._end_mark = end_mark
+        self._meter = meter
+        self._elapsed_ms = elapsed_ms
+        self._on_event = on_event
+        self._parts: List[str] = []
+        self.ttft_ms: Optional[float] = None
+        self.ended = False
+        self._marked = False
+
+    @property
+    def text(self) -> str:
+        """What has been said so far."""
+        return "".join(self._parts)
+
+    def take(self, event: ServerSentEvent) -> None:
+        """Add one event; sets ``ended`` if it is the last.
+
+        Raises:
+            ExchangeFault: The event reports an error, or the extractor failed on it.
+        """
+        if event.data == DONE:
+            self.ended = True
+            self._marked = self._marked or self._end_mark == DONE
+            return
+        value = _parsed(event.data)
+        self._meter.add(value)
+        if self._on_event is not None:
+            self._on_event(value)
+        problem = stream_error(event.event, value)
+        if problem is not None:
+            raise ExchangeFault(STREAM_ERROR, problem)
+        self._add(event, value)
+        self._marked = self._end_mark is not None and self._end_mark in _names(event, value)
+        self.ended = self._marked
+
+    def _add(self, event: ServerSentEvent, value: Any) -> None:
+        if self._extractor is None:
+            text = event.data
+        else:
+            text = self._extract(event, value)
+        if text:
+            if self.ttft_ms is None:
+                self.ttft_ms = self._elapsed_ms()
+            self._parts.append(text)
+
+    def _extract(self, event: ServerSentEvent, value: Any) -> str:
+        assert self._extractor is not None
+        try:
+            if self._wants_type:
+                text = self._extractor(value, event=event.event)
+            else:
+                text = self._extractor(value)
+        except Exception as error:
+            message = "chunk_extractor failed on an event: {}: {}".format(
+                type(error).__name__, error
+            )
+            raise ExchangeFault(EXTRACTOR_ERROR, message) from error
+        return "" if text is None else sls_text(text)
+
+    def finish(self) -> None:
+        """The stream is over.
+
+        Raises:
+            ExchangeFault: An end mark is demanded and did not come.
+        """
+        if self._end_mark is not None and not self._marked:
+            message = "The stream ended without its end mark {!r}.".format(self._end_mark)
+            raise ExchangeFault(INCOMPLETE_RESPONSE, message)
+
+
+def _has_event_parameter(extractor: ChunkExtractor) -> bool:
+    try:
+        return "event" in inspect.signature(extractor).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _parsed(data: str) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return data
+
+
+def _names(event: ServerSentEvent, value: Any) -> List[Any]:
+    """Everything an end mark may be compared with."""
+    names: List[Any] = [event.data, event.event]
+    if isinstance(value, Mapping):
+        names += [value.get("type"), value.get("event")]
+    return names
+
+
+def stream_error(kind: str, value: Any) -> Optional[str]:
+    """What an event says went wrong, or None if it reports no error.
+
+    An error is an event of type ``error``, or JSON whose ``error`` holds something, whose ``type``
+    or ``event`` is a known failure.
+    """
+    named = {kind}
+    if isinstance(value, Mapping):
+        named.update(str(value.get(key, "")) for key in ("type", "event"))
+        if _holds_something(value.get("error")):
+            return error_text(value)
+    if not named & _FAILED_KINDS:
+        return None
+    return error_text(_failure_details(value)) or "The stream reported an error."
+
+
+def _holds_something(error: Any) -> bool:
+    return any(error.values()) if isinstance(error, Mapping) else bool(error)
+
+
+def _failure_details(value: Any) -> Any:
+    """Some services keep the reason one step below the failed object."""
+    if isinstance(value, Mapping):
+        for name in ("response", "last_error"):
+            if isinstance(value.get(name), Mapping):
+                return value[name]
+    return value
+
+
+def last_event(parser: SseParser, framed: bool) -> Optional[ServerSentEvent]:
+    """The event that a stream ended within, if it can be trusted to be whole.
+
+    The standard drops it, users behind proxies lose their last words: it is kept if the HTTP
+    message is provably complete (``framed``), its last line was ended, or its data is JSON.
+    """
+    cut = parser.within_line and not framed
+    event = parser.end()
+    if event is None or not cut:
+        return event
+    return event if not isinstance(_parsed(event.data), str) else None

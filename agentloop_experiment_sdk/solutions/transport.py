@@ -1,0 +1,406 @@
+"""One HTTP/1.1 exchange over a kept-alive connection whose every send and receive has a deadline.
+
+``http.client`` parses the answer's head and its chunks; sockets, deadlines and reuse are ours.
+Source: RFC 9112.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import os
+import socket
+import ssl
+import threading
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+from .deadline import Clock, Deadline, Interruption
+from .dial import TlsContexts, dial
+from .faults import (
+    CONNECTION_ERROR,
+    INCOMPLETE_RESPONSE,
+    PROTOCOL_ERROR,
+    ExchangeFault,
+)
+from .proxies import Proxy, Snapshot, proxy_for, snapshot
+from .request import Origin, WireRequest
+
+_READ_SIZE = 65536
+_LONGEST_SEND = 262144
+# a connection idle for longer is likelier to be gone than worth a try
+_LONGEST_IDLE = 30.0
+
+Route = Tuple[Origin, Optional[Proxy]]
+
+
+class _Receiver(io.RawIOBase):
+    """The receiving side of a connection, as ``http.client`` reads it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._connection.receive_into(buffer)
+
+
+class _Reader(io.BufferedReader):
+    def close(self) -> None:
+        """Do nothing: ``http.client`` closes its file after each message, the connection stays."""
+
+
+class Connection:
+    """A socket to an agent or proxy, used by one exchange at a time.
+
+    Args:
+        sock: Connected, handshake done.
+        route: What it leads to; connections with equal routes can stand in for each other.
+    """
+
+    def __init__(self, sock: socket.socket, route: Route) -> None:
+        self.route = route
+        self.idle_since = 0.0
+        self.socket = sock
+        self._secure = isinstance(sock, ssl.SSLSocket)
+        self._deadline: Optional[Deadline] = None
+        self._reader = _Reader(_Receiver(self), _READ_SIZE)
+
+    def begin(self, deadline: Deadline, interruption: Interruption) -> None:
+        """From here the connection serves the exchange with this deadline."""
+        self._deadline = deadline
+        interruption.watch(self.socket)
+
+    def end(self, interruption: Interruption) -> None:
+        """The exchange is over; it can no longer be cancelled through this connection."""
+        interruption.watch(None)
+        self._deadline = None
+
+    def makefile(self, mode: str) -> _Reader:
+        """What ``http.client.HTTPResponse`` asks of its socket."""
+        return self._reader
+
+    def send(self, data: bytes) -> None:
+        """Send all of ``data`` before the deadline."""
+        deadline = self._deadline
+        assert deadline is not None
+        if not self._secure and len(data) <= _LONGEST_SEND:
+            # a plain socket's sendall keeps to its timeout as a whole
+            self.socket.settimeout(deadline.left())
+            self.socket.sendall(data)
+            return
+        view = memoryview(data)
+        while view:
+            self.socket.settimeout(deadline.left())
+            view = view[self.socket.send(view[:_LONGEST_SEND]) :]
+
+    def receive_into(self, buffer: Any) -> int:
+        """Fill ``buffer`` with what arrives next; 0 at the end, or while the connection is idle."""
+        if self._deadline is None:
+            return 0
+        self.socket.settimeout(self._deadline.left())
+        return self.socket.recv_into(buffer)
+
+    def is_usable(self) -> bool:
+        """Whether an idle connection still stands and nothing unasked has arrived on it."""
+        if self._reader.peek(1):
+            return False
+        try:
+            self.socket.settimeout(0)
+            self.socket.recv(1)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return True
+        except OSError:
+            pass
+        return False
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.socket.close()
+
+
+class ConnectionPool:
+    """Idle connections by route, the latest used first. Safe for threads and for forks."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: Dict[Route, List[Connection]] = {}
+        self._process = os.getpid()
+
+    def take(self, route: Route) -> Optional[Connection]:
+        """An idle connection that is still open, or None."""
+        if self._process != os.getpid():
+            # the parent of a forked process goes on using these sockets
+            self._reset()
+        while True:
+            with self._lock:
+                waiting = self._idle.get(route)
+                connection = waiting.pop() if waiting else None
+            if connection is None:
+                return None
+            if self._is_fresh(connection) and connection.is_usable():
+                return connection
+            connection.close()
+
+    def give(self, connection: Connection) -> None:
+        """Keep ``connection`` for the next exchange; close those that idled for too long."""
+        connection.idle_since = self._clock()
+        with self._lock:
+            waiting = self._idle.setdefault(connection.route, [])
+            stale = [old for old in waiting if not self._is_fresh(old)]
+            # idle times ascend, so the stale ones come first
+            del waiting[: len(stale)]
+            waiting.append(connection)
+        for old in stale:
+            old.close()
+
+    def _is_fresh(self, connection: Connection) -> bool:
+        return self._clock() - connection.idle_since < _LONGEST_IDLE
+
+    def close(self) -> None:
+        """Close all idle connections; the pool can be used again."""
+        with self._lock:
+            idle, self._idle = self._idle, {}
+        for connection in [each for waiting in idle.values() for each in waiting]:
+            connection.close()
+
+
+class WireResponse:
+    """An answer whose head has arrived and whose body is read piece by piece.
+
+    Attributes:
+        status: The status code.
+        reason: The reason phrase, often "".
+        headers: Names in lower case; the values of repeated headers are joined with ", ".
+        reused: Whether the connection had served an exchange before.
+    """
+
+    def __init__(self, response: http.client.HTTPResponse, close: bool) -> None:
+        self.status = response.status
+        self.reason = response.reason or ""
+        self.headers = _joined_headers(response)
+        self._response = response
+        self._remaining = response.length
+        self._close = close or response.will_close
+        self.complete = self._remaining == 0
+        # without a length or chunks only the end of the connection ends the body
+        self.ends_with_connection = self._remaining is None and not response.chunked
+
+    @property
+    def length(self) -> Optional[int]:
+        """Bytes of the body still to come, if the head announced them."""
+        return self._remaining
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the connection can serve another exchange now."""
+        return self.complete and not self._close
+
+    def read_some(self) -> bytes:
+        """The next bytes of the body as they arrive, ``b""`` at its proper end.
+
+        Raises:
+            ExchangeFault: The body ended early (``IncompleteResponse``) or is malformed.
+        """
+        if self.complete:
+            return b""
+        size = _READ_SIZE if self._remaining is None else min(self._remaining, _READ_SIZE)
+        try:
+            data = self._response.read1(size)
+        except http.client.IncompleteRead as error:
+            raise _cut("its last chunk is missing") from error
+        except (http.client.HTTPException, ValueError) as error:
+            message = "The answer's body is not valid HTTP: {!r}.".format(error)
+            raise ExchangeFault(PROTOCOL_ERROR, message) from error
+        if self._remaining is not None:
+            self._count(len(data))
+        self.complete = self.complete or not data
+        return data
+
+    def _count(self, received: int) -> None:
+        assert self._remaining is not None
+        if not received:
+            raise _cut("{} bytes are missing".format(self._remaining))
+        self._remaining -= received
+        self.complete = self._remaining == 0
+
+
+def _cut(why: str) -> ExchangeFault:
+    message = "The connection was closed before the answer was complete: {}.".format(why)
+    return ExchangeFault(INCOMPLETE_RESPONSE, message)
+
+
+def _joined_headers(response: http.client.HTTPResponse) -> Dict[str, str]:
+    headers: Dict[str, str] = {}
+    for name, value in response.headers.raw_items():
+        key = name.lower()
+        text = str(value).strip()
+        headers[key] = "{}, {}".format(headers[key], text) if key in headers else text
+    return headers
+
+
+class Transport:
+    """Sends requests; owns the pool, the TLS settings and the choice of proxies.
+
+    Args:
+        clock: A monotonic clock in seconds.
+    """
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._pool = ConnectionPool(clock)
+        self._contexts = TlsContexts()
+        self._proxies: Tuple[Snapshot, Dict[Origin, Optional[Proxy]]] = ((), {})
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._pool.close()
+
+    def open(
+        self, request: WireRequest, deadline: Deadline, interruption: Interruption
+    ) -> Exchange:
+        """Send ``request`` on an idle or new connection and read the answer's head.
+
+        Raises:
+            ExchangeFault: No answer began; ``retryable`` says whether the connection failed.
+        """
+        route = (request.origin, self._proxy(request.origin))
+        connection = self._pool.take(route)
+        if connection is None:
+            sock = dial(request.origin, route[1], self._contexts, deadline, interruption)
+            connection = Connection(sock, route)
+        exchange = Exchange(connection, self._pool, deadline, interruption)
+        exchange.send(request)
+        return exchange
+
+    def _proxy(self, origin: Origin) -> Optional[Proxy]:
+        variables = snapshot()
+        if self._proxies[0] != variables:
+            self._proxies = (variables, {})
+        known = self._proxies[1]
+        if origin not in known:
+            known[origin] = proxy_for(origin, variables)
+        return known[origin]
+
+
+class Exchange:
+    """One request on its connection; a context manager that gives the connection back."""
+
+    response: WireResponse
+
+    def __init__(
+        self,
+        connection: Connection,
+        pool: ConnectionPool,
+        deadline: Deadline,
+        interruption: Interruption,
+    ) -> None:
+        self._connection = connection
+        self._pool = pool
+        self._deadline = deadline
+        self._interruption = interruption
+
+    def __enter__(self) -> Exchange:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._release(self.response.reusable)
+
+    def send(self, request: WireRequest) -> None:
+        """Send the request and wait for the head of its answer."""
+        try:
+            self._connection.begin(self._deadline, self._interruption)
+            broken = self._send_bytes(request)
+            response = self._receive_head(request.method, broken)
+        except BaseException:
+            self._release(False)
+            raise
+        self.response = WireResponse(response, bool(broken) or _asks_to_close(request))
+
+    def _send_bytes(self, request: WireRequest) -> Optional[OSError]:
+        """Send; a connection that the server closes meanwhile may still hold an answer."""
+        origin, proxy = self._connection.route
+        forwarded = proxy is not None and origin.scheme == "http"
+        extra = {}
+        if forwarded and proxy is not None and proxy.authorization:
+            extra["Proxy-Authorization"] = proxy.authorization
+        head = request.head(absolute=forwarded, extra=extra)
+        body = request.body or b""
+        try:
+            if len(body) <= _READ_SIZE:
+                self._connection.send(head + body)
+            else:
+                self._connection.send(head)
+                self._connection.send(body)
+        except OSError as error:
+            self._check_limits(error)
+            return error
+        return None
+
+    def _receive_head(self, method: str, broken: Optional[OSError]) -> http.client.HTTPResponse:
+        try:
+            while True:
+                response = http.client.HTTPResponse(self._connection, method=method)  # type: ignore
+                response.begin()
+                # informational answers (RFC 9110 15.2) come before the real one
+                if not 100 <= response.status < 200 or response.status == 101:
+                    return response
+        except (OSError, EOFError) as error:
+            self._check_limits(error)
+            message = "The connection to {} broke before an answer came: {}.".format(
+                self._connection.route[0].authority, broken or error
+            )
+            raise ExchangeFault(CONNECTION_ERROR, message, retryable=True) from error
+        except (http.client.HTTPException, ValueError) as error:
+            message = "The answer is not valid HTTP: {!r}.".format(error)
+            raise ExchangeFault(PROTOCOL_ERROR, message) from error
+
+    def read_some(self) -> bytes:
+        """The next bytes of the body, as ``WireResponse.read_some``, with the connection's faults.
+
+        Raises:
+            ExchangeFault: The body did not arrive whole or in time.
+        """
+        try:
+            data = self.response.read_some()
+            if not data:
+                # a cancelled connection looks like one that the server ended
+                self._interruption.check()
+            return data
+        except ExchangeFault:
+            self._interruption.check()
+            raise
+        except OSError as error:
+            self._check_limits(error)
+            raise _cut(str(error) or type(error).__name__) from error
+
+    def shorten(self, seconds: float) -> None:
+        """Wait no longer than ``seconds`` for the rest of the body."""
+        self._deadline = Deadline(min(seconds, self._deadline.left()))
+        self._connection.begin(self._deadline, self._interruption)
+
+    def _check_limits(self, error: BaseException) -> None:
+        """Raise the fault that explains an IO error: a cancellation or a limit that passed."""
+        self._interruption.check()
+        if isinstance(error, socket.timeout) and error.errno is None:
+            # ours; the operating system's own time-out carries an errno
+            raise self._deadline.fault() from error
+
+    def _release(self, reusable: bool) -> None:
+        self._connection.end(self._interruption)
+        if reusable:
+            self._pool.give(self._connection)
+        else:
+            self._connection.close()
+
+
+def _asks_to_close(request: WireRequest) -> bool:
+    return any(
+        name.lower() == "connection" and value.lower() == "close"
+        for name, value in request.headers.items()
+    )
