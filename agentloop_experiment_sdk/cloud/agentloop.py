@@ -304,9 +304,10 @@ def _check_table(action: str, answer: Json) -> None:
     """An answer that is not a table, or was computed from a part of the data, is no answer."""
     request_id = answer.get("requestId")
     columns, rows = answer.get("columns") or [], answer.get("rows") or []
-    tables = isinstance(columns, list) and isinstance(rows, list)
-    if not tables or not all(isinstance(row, list) for row in rows):
+    if not isinstance(columns, list) or not isinstance(rows, list):
         raise invalid_answer(action, "columns and rows are not lists", request_id)
+    if not all(isinstance(row, list) and len(row) == len(columns) for row in rows):
+        raise invalid_answer(action, "a row does not have one value per column", request_id)
     progress = _meta(answer).get("progress")
     if isinstance(progress, str) and progress.lower() == "incomplete":
         raise CloudError(

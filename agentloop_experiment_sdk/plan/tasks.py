@@ -76,7 +76,7 @@ def build_tasks(
     Args:
         dataset: The dataset's name, a part of each task's identity.
         columns: The names of the columns.
-        rows: Their values; a row that is too short lacks the last ones.
+        rows: Their values, one for each column.
         ground_truth_field: The column that holds the expected answer.
 
     Raises:
