@@ -9,22 +9,22 @@ import contextlib
 import random
 import re
 import time
-from dataclasses import dataclass, field, replace
-from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional
+from dataclasses import dataclass, replace
+from typing import Any, Callable, ContextManager, Mapping, Optional
 
 from ..errors import ConfigurationError
 from ..models import HttpRequestSpec
 from ..scope import AttemptScope
 from ..tracing import TraceContext, inject, trace_id_from_headers
 from .answer import HttpAnswer
-from .content import decode_body, decoded_parts, error_text, media_type, too_large
 from .deadline import Clock, Deadline, Interruption
-from .faults import REDIRECT_ERROR, STATUS_ERROR, ExchangeFault
+from .faults import REDIRECT_ERROR, ExchangeFault
 from .options import HttpOptions, trace_header_names
-from .redact import redact_headers, redact_text, redact_url, secret_values
-from .request import IDEMPOTENT_METHODS, WireRequest, asked, prepare, redirected
-from .sse import SseParser
-from .stream import StreamAnswer, last_event
+from .outcome import CallRecord, answered, unanswered
+from .reading import Content, discard, is_stream, read_stream, read_whole
+from .redact import redact_url, secret_values
+from .request import IDEMPOTENT_METHODS, WireRequest, prepare, redirected
+from .stream import StreamAnswer
 from .transport import Exchange, Transport
 from .usage import UsageMeter
 
@@ -34,23 +34,18 @@ _FOLLOWED = frozenset((301, 302, 303, 307, 308))
 _RETRIED = frozenset((429, 503))
 _FIRST_BACKOFF = 0.25
 _LONGEST_BACKOFF = 8.0
-_BODILESS = frozenset((204, 205, 304))
-# how much of an answer nobody wants is read so that its connection can be used again
-_LARGEST_DISCARDED = 65536
-_LONGEST_END = 0.05
-_HEADERS_OF_INTEREST = re.compile(
-    r"content-type|content-encoding|date|server|retry-after|location|www-authenticate|via"
-    r"|.*(request-?id|trace|session|conversation|thread|rate-?limit|model|version|processing).*"
-)
 
 Pause = Callable[[float], None]
+OnEvent = Callable[[Any], None]
 
 
 @dataclass
 class _Call:
-    """What one call has come to so far."""
+    """One call under way: its limits, and the record of what it went through."""
 
-    spec: HttpRequestSpec
+    record: CallRecord
+    request: WireRequest
+    transport: Transport
     options: HttpOptions
     deadline: Deadline
     interruption: Interruption
@@ -58,24 +53,21 @@ class _Call:
     pause: Pause
     began: float
     retries_left: int
-    request: Optional[WireRequest] = None
-    trace_id: Optional[str] = None
-    attempts: List[Dict[str, Any]] = field(default_factory=list)
-    redirects: List[Dict[str, Any]] = field(default_factory=list)
-    secrets: List[str] = field(default_factory=list)
+    attempt_began: float = 0.0
 
     def elapsed_ms(self) -> float:
         return round((self.clock() - self.began) * 1000, 3)
 
+    def begin_attempt(self) -> None:
+        self.interruption.check()
+        self.attempt_began = self.elapsed_ms()
 
-@dataclass
-class _Content:
-    """What was read of an answer; ``fault`` says why that is not all of it."""
+    def end_attempt(self, **facts: Any) -> None:
+        facts["ms"] = round(self.elapsed_ms() - self.attempt_began, 3)
+        self.record.attempts.append(facts)
 
-    output: Any = ""
-    fault: Optional[ExchangeFault] = None
-    streamed: bool = False
-    ttft_ms: Optional[float] = None
+    def go_to(self, request: WireRequest) -> None:
+        self.request = self.record.request = request
 
 
 def run_exchange(
@@ -86,32 +78,29 @@ def run_exchange(
     trace: TraceContext,
     members: Mapping[str, str],
     scope: Optional[AttemptScope] = None,
-    on_event: Optional[Callable[[Any], None]] = None,
+    on_event: Optional[OnEvent] = None,
     clock: Clock = time.monotonic,
     pause: Optional[Pause] = None,
 ) -> HttpAnswer:
     """Send ``spec`` and read its answer; every fault becomes an unsuccessful answer."""
-    interruption = Interruption()
+    began = clock()
     deadline = Deadline(spec.timeout or options.timeout, options.idle_timeout, clock)
-    call = _Call(
-        spec,
-        options,
-        deadline,
-        interruption,
-        clock,
-        pause or interruption.pause,
-        clock(),
-        options.transport_retries,
-    )
+    record = CallRecord(spec)
     try:
         request = prepare(spec)
     except ConfigurationError as error:
-        return _failed(call, ExchangeFault(type(error).__name__, str(error)))
-    headers, call.trace_id = inject(request.headers, trace, members)
-    call.request = replace(request, headers=headers)
-    call.secrets = secret_values(headers, spec.params, spec.url)
+        return unanswered(record, ExchangeFault(type(error).__name__, str(error)))
+    headers, record.trace_id = inject(request.headers, trace, members)
+    record.request = request = replace(request, headers=headers)
+    record.secrets = secret_values(headers, spec.params, spec.url)
+    interruption = Interruption()
+    wait = pause or interruption.pause
+    retries = options.transport_retries
+    call = _Call(
+        record, request, transport, options, deadline, interruption, clock, wait, began, retries
+    )
     with _cancelled_by(scope, interruption):
-        answer = _answer(call, transport, on_event)
+        answer = _answer(call, on_event)
     if scope is not None and answer.trace_id:
         scope.note_trace(answer.trace_id)
     return answer
@@ -123,79 +112,81 @@ def _cancelled_by(
     return contextlib.nullcontext() if scope is None else scope.on_cancel(interruption.cancel)
 
 
-def _answer(
-    call: _Call, transport: Transport, on_event: Optional[Callable[[Any], None]]
-) -> HttpAnswer:
+def _answer(call: _Call, on_event: Optional[OnEvent]) -> HttpAnswer:
+    record = call.record
     try:
-        exchange = _follow(call, transport)
+        exchange = _follow(call)
     except ExchangeFault as fault:
-        return _failed(call, fault)
+        return unanswered(record, fault)
     meter = UsageMeter(call.options.usage_extractor)
     with exchange:
         content = _read(call, exchange, meter, on_event)
-    _close_attempt(call)
-    return _finished(call, exchange, content, meter)
+    response = exchange.response
+    call.end_attempt(status=response.status)
+    reported = trace_id_from_headers(response.headers, trace_header_names(call.options))
+    record.trace_id = reported or record.trace_id
+    return answered(record, response.status, response.reason, response.headers, content, meter)
 
 
-def _follow(call: _Call, transport: Transport) -> Exchange:
+def _read(
+    call: _Call, exchange: Exchange, meter: UsageMeter, on_event: Optional[OnEvent]
+) -> Content:
+    if not is_stream(exchange):
+        return read_whole(exchange, call.options, meter)
+    options = call.options
+    answer = StreamAnswer(
+        options.chunk_extractor, options.end_mark, meter, call.elapsed_ms, on_event
+    )
+    return read_stream(exchange, options, call.deadline, answer)
+
+
+def _follow(call: _Call) -> Exchange:
     """The exchange with the final answer, behind at most ``MAX_REDIRECTS`` redirects."""
     while True:
-        exchange = _attempt(call, transport)
+        exchange = _attempt(call)
         response = exchange.response
         location = response.headers.get("location")
         if response.status not in _FOLLOWED or not location:
             return exchange
-        _discard(exchange)
-        call.redirects.append({"status": response.status, "location": redact_url(location)})
-        _close_attempt(call)
-        if len(call.redirects) > MAX_REDIRECTS:
-            message = "More than {} redirects; the last led to {}.".format(
-                MAX_REDIRECTS, redact_url(location)
-            )
+        discard(exchange)
+        call.end_attempt(status=response.status)
+        shown = call.record.scrubbed(redact_url(location))
+        call.record.redirects.append({"status": response.status, "location": shown})
+        if len(call.record.redirects) > MAX_REDIRECTS:
+            message = "More than {} redirects; the last led to {}.".format(MAX_REDIRECTS, shown)
             raise ExchangeFault(REDIRECT_ERROR, message)
-        call.request = _next_request(call, response.status, location)
+        call.go_to(_next_request(call.request, response.status, location))
 
 
-def _next_request(call: _Call, status: int, location: str) -> WireRequest:
-    assert call.request is not None
+def _next_request(request: WireRequest, status: int, location: str) -> WireRequest:
     try:
-        return redirected(call.request, status, location)
+        return redirected(request, status, location)
     except ConfigurationError as error:
-        message = "HTTP {} redirects to a place that cannot be used: {}".format(status, error)
+        message = "HTTP {} redirects to a place that cannot be used. {}".format(status, error)
         raise ExchangeFault(REDIRECT_ERROR, message) from error
 
 
-def _attempt(call: _Call, transport: Transport) -> Exchange:
+def _attempt(call: _Call) -> Exchange:
     """The first answer that is not worth a retry, or that no retry is left for."""
-    assert call.request is not None
     while True:
-        call.interruption.check()
-        call.attempts.append({"_began": call.elapsed_ms()})
+        call.begin_attempt()
         wait = _backoff(call)
         try:
-            exchange = transport.open(call.request, call.deadline, call.interruption)
+            exchange = call.transport.open(call.request, call.deadline, call.interruption)
         except ExchangeFault as fault:
-            call.attempts[-1]["error"] = _scrubbed(call, fault.message)
-            _close_attempt(call)
+            call.end_attempt(error=call.record.scrubbed(fault.message))
             retryable = fault.retryable and call.request.method in IDEMPOTENT_METHODS
             if not retryable or not _may_retry(call, wait):
                 raise
         else:
-            status = exchange.response.status
-            call.attempts[-1]["status"] = status
-            asked_for = retry_after(exchange.response.headers.get("retry-after"))
+            response = exchange.response
+            asked_for = retry_after(response.headers.get("retry-after"))
             wait = wait if asked_for is None else asked_for
-            if status not in _RETRIED or not _may_retry(call, wait):
+            if response.status not in _RETRIED or not _may_retry(call, wait):
                 return exchange
-            _discard(exchange)
-            call.attempts[-1]["waited"] = wait
-            _close_attempt(call)
+            discard(exchange)
+            call.end_attempt(status=response.status, waited_ms=round(wait * 1000, 3))
         call.pause(wait)
-
-
-def _close_attempt(call: _Call) -> None:
-    attempt = call.attempts[-1]
-    attempt["ms"] = round(call.elapsed_ms() - attempt.pop("_began"), 3)
 
 
 def _may_retry(call: _Call, wait: float) -> bool:
@@ -226,182 +217,3 @@ def retry_after(value: Optional[str], now: Callable[[], float] = time.time) -> O
         return max(0.0, parsedate_to_datetime(text).timestamp() - now())
     except (TypeError, ValueError, IndexError, OverflowError):
         return None
-
-
-def _discard(exchange: Exchange) -> None:
-    """Read a short body to its end so that the connection can be used again."""
-    received = 0
-    with exchange:
-        if (exchange.response.length or 0) > _LARGEST_DISCARDED:
-            return
-        with contextlib.suppress(ExchangeFault):
-            while received <= _LARGEST_DISCARDED and not exchange.response.complete:
-                received += len(exchange.read_some())
-
-
-def _read(
-    call: _Call,
-    exchange: Exchange,
-    meter: UsageMeter,
-    on_event: Optional[Callable[[Any], None]],
-) -> _Content:
-    response = exchange.response
-    if response.status in _BODILESS or call.spec.method == "HEAD":
-        return _Content()
-    limit = call.options.max_response_bytes
-    streams = media_type(response.headers)[0] == "text/event-stream" and response.status < 300
-    if streams:
-        return _read_stream(call, exchange, meter, on_event)
-    body = bytearray()
-    fault: Optional[ExchangeFault] = None
-    try:
-        if (response.length or 0) > limit:
-            raise too_large(limit)
-        for part in decoded_parts(exchange.read_some, response.headers, limit):
-            body += part
-    except ExchangeFault as error:
-        fault = error
-    output = decode_body(bytes(body), response.headers)
-    if fault is None:
-        meter.add(output)
-    return _Content(output, fault)
-
-
-def _read_stream(
-    call: _Call,
-    exchange: Exchange,
-    meter: UsageMeter,
-    on_event: Optional[Callable[[Any], None]],
-) -> _Content:
-    options = call.options
-    answer = StreamAnswer(
-        options.chunk_extractor, options.end_mark, meter, call.elapsed_ms, on_event
-    )
-    fault: Optional[ExchangeFault] = None
-    try:
-        _take_events(call, exchange, answer)
-        answer.finish()
-    except ExchangeFault as error:
-        fault = error
-    return _Content(answer.text, fault, True, answer.ttft_ms)
-
-
-def _take_events(call: _Call, exchange: Exchange, answer: StreamAnswer) -> None:
-    parser = SseParser()
-    response = exchange.response
-    call.deadline.event()
-    parts = decoded_parts(exchange.read_some, response.headers, call.options.max_response_bytes)
-    for part in parts:
-        for event in parser.feed(part):
-            call.deadline.event()
-            answer.take(event)
-            if answer.ended:
-                _read_to_end(exchange)
-                return
-    last = last_event(parser, framed=not response.ends_with_connection)
-    if last is not None:
-        answer.take(last)
-
-
-def _read_to_end(exchange: Exchange) -> None:
-    """Take the end of a finished stream if it is here already, so that the connection is reused."""
-    exchange.shorten(_LONGEST_END)
-    with contextlib.suppress(ExchangeFault):
-        while exchange.read_some():
-            pass
-
-
-def _finished(call: _Call, exchange: Exchange, content: _Content, meter: UsageMeter) -> HttpAnswer:
-    response = exchange.response
-    names = trace_header_names(call.options)
-    trace_id = trace_id_from_headers(response.headers, names) or call.trace_id
-    fault = _verdict(response.status, response.reason, content)
-    facts = _facts(call, response.status, response.headers)
-    if meter.error:
-        facts["usage_error"] = _scrubbed(call, meter.error)
-    return HttpAnswer(
-        success=fault is None,
-        output=content.output if fault is None else _scrubbed_output(call, content.output),
-        status=response.status,
-        headers=response.headers,
-        error_type="" if fault is None else fault.error_type,
-        error_message="" if fault is None else _scrubbed(call, fault.message),
-        trace_id=trace_id,
-        asked=asked(call.spec),
-        usage=meter.usage,
-        ttft_ms=content.ttft_ms,
-        streamed=content.streamed,
-        facts=facts,
-    )
-
-
-def _verdict(status: int, reason: str, content: _Content) -> Optional[ExchangeFault]:
-    """Why the answer is a failure, or None. A bad status says more than a body that was cut."""
-    line = "HTTP {} {}".format(status, reason).strip()
-    if status >= 400:
-        detail = error_text(content.output)
-        if content.fault is not None:
-            detail = "{} ({})".format(detail, content.fault.message).strip()
-        return ExchangeFault(STATUS_ERROR, "{}: {}".format(line, detail) if detail else line)
-    if status >= 300:
-        return ExchangeFault(REDIRECT_ERROR, line + " cannot be followed: it names no Location.")
-    return content.fault
-
-
-def _facts(call: _Call, status: int, headers: Mapping[str, str]) -> Dict[str, Any]:
-    request = call.request
-    assert request is not None
-    interesting = {
-        name: redact_text(value, call.secrets)
-        for name, value in headers.items()
-        if _HEADERS_OF_INTEREST.fullmatch(name)
-    }
-    return {
-        **_request_facts(call),
-        "status": status,
-        "response_headers": redact_headers(interesting),
-    }
-
-
-def _request_facts(call: _Call) -> Dict[str, Any]:
-    facts: Dict[str, Any] = {
-        "method": call.spec.method,
-        "url": redact_url(call.spec.url),
-        "attempts": call.attempts,
-    }
-    if call.request is not None:
-        facts.update(
-            method=call.request.method,
-            url=redact_url(call.request.url),
-            request_headers=redact_headers(call.request.headers),
-        )
-    if call.redirects:
-        facts["redirects"] = call.redirects
-    return facts
-
-
-def _failed(call: _Call, fault: ExchangeFault) -> HttpAnswer:
-    """The answer of a call that never got one."""
-    return HttpAnswer(
-        success=False,
-        error_type=fault.error_type,
-        error_message=_scrubbed(call, fault.message),
-        trace_id=call.trace_id if call.attempts else None,
-        asked=asked(call.spec),
-        facts=_request_facts(call),
-    )
-
-
-def _scrubbed(call: _Call, text: str) -> str:
-    return redact_text(text, call.secrets)
-
-
-def _scrubbed_output(call: _Call, value: Any) -> Any:
-    """What a failed call left, without credentials that an error page may quote."""
-    if isinstance(value, str):
-        return _scrubbed(call, value)
-    if isinstance(value, Mapping):
-        return {key: _scrubbed_output(call, item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_scrubbed_output(call, item) for item in value]
-    return value

@@ -7,168 +7,18 @@ Source: RFC 9112.
 from __future__ import annotations
 
 import http.client
-import io
-import os
 import socket
-import ssl
-import threading
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Dict, Optional, Tuple
 
+from .connection import Connection, ConnectionPool
 from .deadline import Clock, Deadline, Interruption
 from .dial import TlsContexts, dial
-from .faults import (
-    CONNECTION_ERROR,
-    INCOMPLETE_RESPONSE,
-    PROTOCOL_ERROR,
-    ExchangeFault,
-)
+from .faults import CONNECTION_ERROR, INCOMPLETE_RESPONSE, PROTOCOL_ERROR, ExchangeFault
 from .proxies import Proxy, Snapshot, proxy_for, snapshot
 from .request import Origin, WireRequest
 
 _READ_SIZE = 65536
-_LONGEST_SEND = 262144
-# a connection idle for longer is likelier to be gone than worth a try
-_LONGEST_IDLE = 30.0
-
-Route = Tuple[Origin, Optional[Proxy]]
-
-
-class _Receiver(io.RawIOBase):
-    """The receiving side of a connection, as ``http.client`` reads it."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        return self._connection.receive_into(buffer)
-
-
-class _Reader(io.BufferedReader):
-    def close(self) -> None:
-        """Do nothing: ``http.client`` closes its file after each message, the connection stays."""
-
-
-class Connection:
-    """A socket to an agent or proxy, used by one exchange at a time.
-
-    Args:
-        sock: Connected, handshake done.
-        route: What it leads to; connections with equal routes can stand in for each other.
-    """
-
-    def __init__(self, sock: socket.socket, route: Route) -> None:
-        self.route = route
-        self.idle_since = 0.0
-        self.socket = sock
-        self._secure = isinstance(sock, ssl.SSLSocket)
-        self._deadline: Optional[Deadline] = None
-        self._reader = _Reader(_Receiver(self), _READ_SIZE)
-
-    def begin(self, deadline: Deadline, interruption: Interruption) -> None:
-        """From here the connection serves the exchange with this deadline."""
-        self._deadline = deadline
-        interruption.watch(self.socket)
-
-    def end(self, interruption: Interruption) -> None:
-        """The exchange is over; it can no longer be cancelled through this connection."""
-        interruption.watch(None)
-        self._deadline = None
-
-    def makefile(self, mode: str) -> _Reader:
-        """What ``http.client.HTTPResponse`` asks of its socket."""
-        return self._reader
-
-    def send(self, data: bytes) -> None:
-        """Send all of ``data`` before the deadline."""
-        deadline = self._deadline
-        assert deadline is not None
-        if not self._secure and len(data) <= _LONGEST_SEND:
-            # a plain socket's sendall keeps to its timeout as a whole
-            self.socket.settimeout(deadline.left())
-            self.socket.sendall(data)
-            return
-        view = memoryview(data)
-        while view:
-            self.socket.settimeout(deadline.left())
-            view = view[self.socket.send(view[:_LONGEST_SEND]) :]
-
-    def receive_into(self, buffer: Any) -> int:
-        """Fill ``buffer`` with what arrives next; 0 at the end, or while the connection is idle."""
-        if self._deadline is None:
-            return 0
-        self.socket.settimeout(self._deadline.left())
-        return self.socket.recv_into(buffer)
-
-    def is_usable(self) -> bool:
-        """Whether an idle connection still stands and nothing unasked has arrived on it."""
-        if self._reader.peek(1):
-            return False
-        try:
-            self.socket.settimeout(0)
-            self.socket.recv(1)
-        except (BlockingIOError, ssl.SSLWantReadError):
-            return True
-        except OSError:
-            pass
-        return False
-
-    def close(self) -> None:
-        """Close the socket."""
-        self.socket.close()
-
-
-class ConnectionPool:
-    """Idle connections by route, the latest used first. Safe for threads and for forks."""
-
-    def __init__(self, clock: Clock = time.monotonic) -> None:
-        self._clock = clock
-        self._reset()
-
-    def _reset(self) -> None:
-        self._lock = threading.Lock()
-        self._idle: Dict[Route, List[Connection]] = {}
-        self._process = os.getpid()
-
-    def take(self, route: Route) -> Optional[Connection]:
-        """An idle connection that is still open, or None."""
-        if self._process != os.getpid():
-            # the parent of a forked process goes on using these sockets
-            self._reset()
-        while True:
-            with self._lock:
-                waiting = self._idle.get(route)
-                connection = waiting.pop() if waiting else None
-            if connection is None:
-                return None
-            if self._is_fresh(connection) and connection.is_usable():
-                return connection
-            connection.close()
-
-    def give(self, connection: Connection) -> None:
-        """Keep ``connection`` for the next exchange; close those that idled for too long."""
-        connection.idle_since = self._clock()
-        with self._lock:
-            waiting = self._idle.setdefault(connection.route, [])
-            stale = [old for old in waiting if not self._is_fresh(old)]
-            # idle times ascend, so the stale ones come first
-            del waiting[: len(stale)]
-            waiting.append(connection)
-        for old in stale:
-            old.close()
-
-    def _is_fresh(self, connection: Connection) -> bool:
-        return self._clock() - connection.idle_since < _LONGEST_IDLE
-
-    def close(self) -> None:
-        """Close all idle connections; the pool can be used again."""
-        with self._lock:
-            idle, self._idle = self._idle, {}
-        for connection in [each for waiting in idle.values() for each in waiting]:
-            connection.close()
 
 
 class WireResponse:
