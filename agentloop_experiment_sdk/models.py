@@ -232,11 +232,15 @@ class Plan:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One call of the solution that is due: a task, a repeat, and which try of them it is."""
+    """One call of the solution that is due: a task, a repeat, and which try of them it is.
+
+    ``number`` counts all tries of the attempt, from 1; ``tries`` those of this run.
+    """
 
     task: Task
     repeat_id: str
     number: int = 1
+    tries: int = 1
 
     @property
     def key(self) -> Tuple[str, str]:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Callable, Deque, List, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Deque, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 from ..cloud.limits import Contents, batch_end, fitted, row_size
 from ..errors import CloudError
@@ -44,10 +44,15 @@ class Logstore(Protocol):
 
 @dataclass
 class Outgoing:
-    """A row on its way: its journal entry, and its answer while the memory budget allows."""
+    """A row on its way: its journal entry, and its answer while the memory budget allows.
+
+    ``pipeline`` and ``metrics`` are what the stages before delivery added; they stay.
+    """
 
     saved: Saved
     answer: Optional[Answer] = None
+    pipeline: Optional[Mapping[str, Any]] = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
     queued_at: float = 0.0
     failures_alone: int = 0
     accepted_before: Optional[int] = None

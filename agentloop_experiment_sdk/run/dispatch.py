@@ -1,0 +1,184 @@
+"""From a saved attempt to its row in SLS: the pipeline's fields, the row itself, the delivery."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Any, Dict, Mapping, Optional
+
+from ..cloud.limits import Contents
+from ..models import Plan, Result, Task
+from ..results import attempts
+from ..results.delivery import Callbacks, Delivery, Logstore, Outgoing
+from ..results.directory import ResultsDirectory
+from ..results.journal import Saved
+from ..results.pipeline import Pipeline, PipelineApi, Waiting
+from ..results.rows import Answer, RowContext, detail_row
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where the rows of a run go, and what they share."""
+
+    plan: Plan
+    record_id: str
+    record_name: str
+    start_time_ms: int
+    config: Mapping[str, Any]
+
+    def context(self) -> RowContext:
+        """What all rows of the run share."""
+        return RowContext(
+            self.plan, self.record_id, self.record_name, self.start_time_ms, self.config
+        )
+
+
+class Dispatch:
+    """Takes saved attempts and sees their rows through the pipeline to SLS.
+
+    Args:
+        destination: Where rows go.
+        directory: Read for rows that are no longer in memory.
+        tasks: The plan's tasks by id; others are read from the directory.
+        api: AgentLoop, for the pipeline.
+        logstore: SLS.
+        callbacks: What delivery tells the run.
+    """
+
+    def __init__(
+        self,
+        destination: Destination,
+        directory: ResultsDirectory,
+        tasks: Mapping[str, Task],
+        api: PipelineApi,
+        logstore: Logstore,
+        callbacks: Callbacks,
+    ) -> None:
+        self._directory = directory
+        self._tasks = tasks
+        self._context = destination.context()
+        self._shared = self._context.fields()
+        self._delivery = Delivery(logstore, self._build, callbacks)
+        self._pipeline = self._make_pipeline(destination.plan, api)
+
+    def send(
+        self,
+        saved: Saved,
+        result: Optional[Result] = None,
+        metrics: Optional[Mapping[str, Any]] = None,
+    ) -> None:
+        """Send the row of a saved attempt; without ``result`` it is read from the directory."""
+        answer = None if result is None else _answer(result)
+        row = Outgoing(saved, answer, metrics=metrics or {})
+        if self._pipeline is None:
+            self._delivery.enqueue(row)
+            return
+        facts = self._facts(saved) if result is None else _facts_of(result)
+        if facts is None:
+            self._delivery.enqueue(row)
+            return
+        if answer is not None:
+            row.answer = None  # a row that waits for minutes is read again rather than held
+        self._pipeline.submit(Waiting(row, facts["trace_id"], facts["started_at"]))
+
+    @property
+    def waiting_for_pipeline(self) -> int:
+        """Rows whose pipeline fields are not there yet."""
+        return 0 if self._pipeline is None else self._pipeline.waiting
+
+    @property
+    def delivery(self) -> Delivery:
+        """The last stage."""
+        return self._delivery
+
+    def close(self) -> None:
+        """Stop both stages; rows still in them stay in the outbox."""
+        if self._pipeline is not None:
+            left = self._pipeline.close()
+            if left:
+                logger.warning(
+                    "%d rows still waited for pipeline %s and were not sent; they stay in %s.",
+                    len(left),
+                    self._context.plan.pipeline_name,
+                    self._directory.path,
+                )
+            self._pipeline.report()
+        self._delivery.close()
+
+    def _make_pipeline(self, plan: Plan, api: PipelineApi) -> Optional[Pipeline]:
+        if not plan.pipeline_name:
+            return None
+
+        def done(row: Outgoing, fields: Optional[Mapping[str, Any]], _reason: str) -> None:
+            row.pipeline = fields
+            self._delivery.enqueue(row)
+
+        return Pipeline(
+            api, plan.agent_space, plan.pipeline_name, done, keep=self._directory.write_pipeline
+        )
+
+    def _facts(self, saved: Saved) -> Optional[Dict[str, Any]]:
+        document = attempts.read_solution(self._directory.path, saved.key)
+        if document is None:
+            return None
+        facts = attempts.attempt_facts(document)
+        return {
+            "trace_id": facts.get("trace_id"),
+            "started_at": int(facts.get("started_at") or self._context.start_time_ms),
+        }
+
+    def _build(self, row: Outgoing) -> Optional[Contents]:
+        answer = row.answer or self._read(row.saved)
+        if answer is None:
+            return None
+        if row.pipeline is not None or row.metrics:
+            answer = replace(answer, pipeline=row.pipeline, metrics=row.metrics)
+        return detail_row(self._context, self._shared, answer)
+
+    def _read(self, saved: Saved) -> Optional[Answer]:
+        root = self._directory.path
+        task = self._tasks.get(saved.task_id) or attempts.read_task(root, saved.task_id)
+        document = attempts.read_solution(root, saved.key)
+        if task is None or document is None:
+            return None
+        return Answer(
+            task,
+            saved.repeat_id,
+            saved.number,
+            document["success"],
+            document.get("output"),
+            document["meta"],
+            saved.latency_ms,
+            attempts.attempt_facts(document).get("trace_id"),
+        )
+
+
+def _answer(result: Result) -> Answer:
+    output = result.output
+    return Answer(
+        result.attempt.task,
+        result.attempt.repeat_id,
+        result.attempt.number,
+        output.success,
+        output.output,
+        output.meta,
+        result.latency_ms,
+        result.trace_id,
+    )
+
+
+def _facts_of(result: Result) -> Dict[str, Any]:
+    return {"trace_id": result.trace_id, "started_at": result.started_at}
+
+
+def command_to_deliver(directory: ResultsDirectory) -> str:
+    """The command that sends the rows of a directory later."""
+    return "agentloop-experiment deliver {}".format(_quoted(directory.path))
+
+
+def _quoted(path: str) -> str:
+    import shlex
+
+    return shlex.quote(path)

@@ -1,0 +1,377 @@
+"""The flow thread: owns directory, journal, counters and record, and decides what happens next.
+
+Workers call the solution, writers write files, delivery sends rows; all of them report here, and
+only here is the state of the run changed.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence
+
+from ..errors import ResultsDirectoryError
+from ..models import Attempt, Result
+from ..results.delivery import Outgoing
+from ..results.directory import ResultsDirectory
+from ..results.journal import Key, Saved
+from .dispatch import Dispatch, command_to_deliver
+from .engine import Engine, Outlet
+from .events import AttemptDone, Event, Progress, RowsDelivered
+from .record import RecordReporter
+from .settings import RunSettings
+from .tally import FailureLimits, Tally
+from .writers import WriterPool
+
+logger = logging.getLogger(__name__)
+
+RUNNING_GRACE_S = 2.0
+_BATCH = 512
+_TICK_S = 0.05
+
+
+@dataclass(frozen=True)
+class _Done:
+    """An attempt and its journal entry, or why it could not be written."""
+
+    result: Result
+    saved: Optional[Saved]
+    error: Optional[BaseException]
+
+
+@dataclass(frozen=True)
+class _Dropped:
+    """An attempt that came to nothing: the run was stopping, or must stop now."""
+
+    attempt: Attempt
+    error: Optional[BaseException]
+
+
+@dataclass(frozen=True)
+class _Delivered:
+    rows: List[Outgoing]
+
+
+@dataclass(frozen=True)
+class _Undeliverable:
+    row: Outgoing
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Stop:
+    error: Optional[BaseException]
+
+
+@dataclass
+class _Progress:
+    """What is under way: attempts handed to the engine and not yet settled."""
+
+    due: Deque[Attempt]
+    in_flight: int = 0
+    stopping: bool = False
+    stopped_at: float = 0.0
+    error: Optional[BaseException] = None
+    undeliverable: Dict[Key, str] = field(default_factory=dict)
+    retrying: Dict[Key, Saved] = field(default_factory=dict)
+    done_here: int = 0
+
+
+class Flow:
+    """One run from its first attempt to its last delivered row.
+
+    Args:
+        directory: The results directory, begun.
+        reporter: The record.
+        dispatch: The way to SLS.
+        settings: The run's settings.
+        due: The attempts to run, in order.
+        undelivered: Attempts of earlier runs whose rows are still to be sent.
+        tally: Counts, those of earlier runs included.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        directory: ResultsDirectory,
+        reporter: RecordReporter,
+        settings: RunSettings,
+        due: Sequence[Attempt],
+        tally: Tally,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._directory = directory
+        self._reporter = reporter
+        self._settings = settings
+        self._tally = tally
+        self._clock = clock
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._limits = FailureLimits(
+            tally.counts.total, settings.max_failures, settings.stop_if_first
+        )
+        self._progress = _Progress(deque(due))
+        self._window = 2 * settings.n_workers
+        self._began = clock()
+        self._delivered = 0
+        self.finished = threading.Event()
+
+    def connect(self, engine: Engine, writers: WriterPool, dispatch: Dispatch) -> None:
+        """Set the three that report to this flow; they need it, and it needs them."""
+        self._engine = engine
+        self._writers = writers
+        self._dispatch = dispatch
+
+    def outlet(self, writers: WriterPool) -> Outlet:
+        """Where an engine puts what comes out: results go to disk, the rest comes here."""
+        return Outlet(writers.put, lambda attempt, error: self._inbox.put(_Dropped(attempt, error)))
+
+    def written(
+        self, result: Result, saved: Optional[Saved], error: Optional[BaseException]
+    ) -> None:
+        """A writer is through with a result."""
+        self._inbox.put(_Done(result, saved, error))
+
+    def delivered(self, rows: List[Outgoing]) -> None:
+        """SLS acknowledged rows."""
+        self._inbox.put(_Delivered(rows))
+
+    def undeliverable(self, row: Outgoing, reason: str) -> None:
+        """A row was given up."""
+        self._inbox.put(_Undeliverable(row, reason))
+
+    def stop(self, error: Optional[BaseException] = None) -> None:
+        """End the run early; from any thread. ``error`` is what the run then raises."""
+        self._inbox.put(_Stop(error))
+
+    @property
+    def error(self) -> Optional[BaseException]:
+        """Why the run was ended early, if it was for an error."""
+        return self._progress.error
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether the run was ended early."""
+        return self._progress.stopping
+
+    def run(self, undelivered: Sequence[Saved]) -> None:
+        """Run everything that is due and drain the delivery.
+
+        Args:
+            undelivered: Done attempts whose rows are still to be sent.
+        """
+        for saved in undelivered:
+            self._dispatch.send(saved)
+        self._began = self._clock()
+        self._fill()
+        while self._is_executing():
+            self._handle(self._receive())
+            self._fill()
+        self._engine.close()
+        self._drain()
+
+    def progress(self) -> Progress:
+        """How far the run is now."""
+        counts = self._tally.counts
+        took = max(self._clock() - self._began, 1e-9)
+        rate = self._progress.done_here / took
+        left = counts.total - counts.done
+        return Progress(
+            counts.total,
+            counts.succeeded,
+            counts.failed,
+            counts.skipped,
+            self._delivered,
+            rate,
+            left / rate if rate else None,
+            self._settings.n_workers,
+        )
+
+    def _is_executing(self) -> bool:
+        state = self._progress
+        if state.in_flight == 0:
+            return bool(state.due) and not state.stopping
+        if state.stopping and self._clock() - state.stopped_at >= RUNNING_GRACE_S:
+            logger.warning("%d running rows did not end and are left behind.", state.in_flight)
+            return False
+        return True
+
+    def _fill(self) -> None:
+        state = self._progress
+        while state.due and state.in_flight < self._window and not state.stopping:
+            state.in_flight += 1
+            self._engine.submit(state.due.popleft())
+
+    def _receive(self) -> List[Any]:
+        """What has come in, at most a batch; waits a little for the first."""
+        try:
+            messages = [self._inbox.get(timeout=_TICK_S if self._progress.stopping else 1.0)]
+        except queue.Empty:
+            return []
+        while len(messages) < _BATCH:
+            try:
+                messages.append(self._inbox.get_nowait())
+            except queue.Empty:
+                break
+        return messages
+
+    def _handle(self, messages: List[Any]) -> None:
+        done = [message for message in messages if isinstance(message, _Done)]
+        self._settle(done)
+        for message in messages:
+            if isinstance(message, _Dropped):
+                self._progress.in_flight -= 1
+                if message.error is not None:
+                    self._begin_stop(message.error)
+            elif isinstance(message, _Undeliverable):
+                self._note_undeliverable(message)
+            elif isinstance(message, _Stop):
+                self._begin_stop(message.error)
+        self._acknowledge([row for m in messages if isinstance(m, _Delivered) for row in m.rows])
+
+    def _settle(self, messages: List[_Done]) -> None:
+        """Journal the attempts that are on disk, count them and hand their rows on."""
+        self._progress.in_flight -= len(messages)
+        written = [(message.result, message.saved) for message in messages if message.saved]
+        for message in messages:
+            if message.error is not None:
+                self._begin_stop(_unwritable(self._directory.path, message.error))
+        try:
+            self._directory.note_saved([saved for _, saved in written], fsync=self._settings.fsync)
+        except OSError as error:
+            self._begin_stop(_unwritable(self._directory.path, error))
+            return
+        for result, saved in written:
+            self._pass_on(result, saved)
+        if written:
+            self._reporter.advance(self._tally.counts)
+            self._tell(self.progress())
+
+    def _pass_on(self, result: Result, saved: Saved) -> None:
+        self._progress.done_here += 1
+        self._tally.add(saved)
+        self._progress.retrying.pop(saved.key, None)
+        if saved.status == "failed" and self._retry(result.attempt):
+            self._progress.retrying[saved.key] = saved
+            return
+        self._dispatch.send(saved, result)
+        self._tell(
+            AttemptDone(
+                saved.task_id,
+                saved.repeat_id,
+                saved.number,
+                saved.status,
+                saved.latency_ms,
+                saved.error,
+            )
+        )
+        too_many = self._limits.check(saved)
+        if too_many is not None:
+            self._begin_stop(too_many)
+
+    def _retry(self, attempt: Attempt) -> bool:
+        """Put a failed attempt in line again if ``row_retries`` allows it."""
+        state = self._progress
+        if state.stopping or attempt.tries > self._settings.row_retries:
+            return False
+        state.due.appendleft(replace(attempt, number=attempt.number + 1, tries=attempt.tries + 1))
+        return True
+
+    def _acknowledge(self, rows: List[Outgoing]) -> None:
+        if not rows:
+            return
+        keys = [(row.saved.key, row.saved.number) for row in rows]
+        record_id = str(self._directory.meta["record_id"])
+        try:
+            self._directory.note_delivered(keys, record_id, fsync=self._settings.fsync)
+        except OSError as error:
+            # the rows are in SLS; without the line they are sent once more by the next run
+            self._begin_stop(_unwritable(self._directory.path, error))
+            return
+        self._delivered += len(rows)
+        self._tell(RowsDelivered(len(rows)))
+
+    def _note_undeliverable(self, message: _Undeliverable) -> None:
+        self._progress.undeliverable[message.row.saved.key] = message.reason
+        if len(self._progress.undeliverable) == 1:
+            logger.error(
+                "A row could not be delivered and stays in %s: %s",
+                self._directory.path,
+                message.reason,
+            )
+
+    def _begin_stop(self, error: Optional[BaseException]) -> None:
+        state = self._progress
+        if state.error is None:
+            state.error = error
+        if state.stopping:
+            return
+        state.stopping = True
+        state.stopped_at = self._clock()
+        state.due.clear()
+        self._engine.stop()
+        self._reporter.fail_now(self._tally.counts, self._settings.stop_grace)
+
+    def _drain(self) -> None:
+        """Wait for the pipeline, then for SLS; what a stop leaves over stays in the outbox."""
+        for saved in self._progress.retrying.values():
+            self._dispatch.send(saved)
+        while self._dispatch.waiting_for_pipeline and not self._progress.stopping:
+            self._handle(self._receive_soon())
+        delivery = self._dispatch.delivery
+        delivery.drain()
+        while not delivery.is_drained(self._settings.drain_timeout):
+            if self._progress.stopping and self._stop_time_is_up():
+                break
+            self._handle(self._receive_soon())
+        self._dispatch.close()
+        self._writers.close()
+        self._handle(self._rest())
+
+    def _stop_time_is_up(self) -> bool:
+        return self._clock() - self._progress.stopped_at >= self._settings.stop_grace
+
+    def _receive_soon(self) -> List[Any]:
+        try:
+            first = self._inbox.get(timeout=_TICK_S)
+        except queue.Empty:
+            return []
+        return [first] + self._rest()
+
+    def _rest(self) -> List[Any]:
+        messages: List[Any] = []
+        while True:
+            try:
+                messages.append(self._inbox.get_nowait())
+            except queue.Empty:
+                return messages
+
+    def _tell(self, event: Event) -> None:
+        for listener in (self._settings.on_event, self._settings.progress):
+            if callable(listener):
+                try:
+                    listener(event)
+                except Exception:
+                    logger.exception("on_event raised; the run goes on.")
+
+
+def undelivered_message(directory: ResultsDirectory, count: int) -> str:
+    """What to log when rows were not delivered."""
+    return (
+        "{} rows were not delivered to SLS. They are kept in {}; send them later with: {}".format(
+            count, directory.path, command_to_deliver(directory)
+        )
+    )
+
+
+def _unwritable(path: str, error: BaseException) -> ResultsDirectoryError:
+    failure = ResultsDirectoryError(
+        "The results directory {} cannot be written: {}. Make room or mend its permissions, then "
+        "run again: rows that are done are kept.".format(path, error),
+        code="ResultsDirectoryNotWritable",
+    )
+    failure.__cause__ = error
+    return failure

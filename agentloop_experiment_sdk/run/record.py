@@ -1,0 +1,319 @@
+"""The cloud record of a run: found or created once, kept up to date, and closed with the truth."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Optional, Protocol, Tuple
+
+from ..errors import CloudError, ExperimentError
+from ..models import Plan
+from ..results.directory import ResultsDirectory
+
+logger = logging.getLogger(__name__)
+
+MILESTONES = (10, 25, 50, 75, 100)
+_CREATE_TRIES = 3
+_FINAL_PAUSES_S = (0.5, 2.0, 5.0)
+_PAGE_SIZE = 50
+_PAGES = 4
+
+
+class RecordApi(Protocol):
+    """The calls to AgentLoop that a record needs."""
+
+    def create_run(
+        self, space: str, body: Dict[str, Any], client_token: Optional[str] = None
+    ) -> Dict[str, Any]:
+        """CreateExperimentRun."""
+        ...
+
+    def update_run(
+        self, space: str, record_id: str, body: Dict[str, Any], *, timeout: Optional[float] = None
+    ) -> Dict[str, Any]:
+        """UpdateExperimentRun."""
+        ...
+
+    def list_runs(
+        self, space: str, page: int = 0, page_size: int = 20, plan_name: Optional[str] = None
+    ) -> Dict[str, Any]:
+        """ListExperimentRuns."""
+        ...
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How far a run is: of ``total`` attempts some succeeded (skipped included) or failed."""
+
+    total: int
+    succeeded: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    @property
+    def done(self) -> int:
+        """Attempts that are on disk."""
+        return self.succeeded + self.failed
+
+    def body(self) -> Dict[str, Any]:
+        """The counters of an UpdateExperimentRun."""
+        return {
+            "totalTasks": self.total,
+            "completedTasks": self.succeeded,
+            "failedTasks": self.failed,
+        }
+
+
+@dataclass(frozen=True)
+class OpenRecord:
+    """A record that takes rows. ``continued``: rows of an earlier run are under it."""
+
+    record_id: str
+    record_name: str
+    continued: bool
+
+
+class RecordOpener:
+    """Finds or creates the record of a run; what it does is written down before it is done.
+
+    Args:
+        api: AgentLoop.
+        plan: The plan.
+        directory: Keeps record id, name and client token.
+        now: Seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        api: RecordApi,
+        plan: Plan,
+        directory: ResultsDirectory,
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._api = api
+        self._plan = plan
+        self._directory = directory
+        self._now = now
+        self._sleep = sleep
+
+    def open(
+        self, asked: Dict[str, Any], record_id: Optional[str], client_token: Optional[str]
+    ) -> OpenRecord:
+        """The record to write under.
+
+        Args:
+            asked: The body of the update that takes up an earlier record; its ``status`` must be
+                what the platform answers.
+            record_id: A record that the caller made; no other one is then created.
+            client_token: The caller's idempotency token for a new record.
+
+        Raises:
+            CloudError: No record could be had.
+        """
+        meta = self._directory.meta
+        known = record_id or meta.get("record_id")
+        if known:
+            refusal = self._take_up(str(known), asked)
+            if not refusal:
+                name = str(meta.get("record_name") or self._new_name())
+                self._directory.update_meta(record_id=known, record_name=name)
+                return OpenRecord(str(known), name, continued=bool(meta.get("record_id")))
+            if record_id:
+                raise ExperimentError(
+                    "The record {} cannot be written: {}. Pass another record_id, or none to "
+                    "create one.".format(record_id, refusal)
+                )
+            logger.warning(
+                "Record %s cannot be continued (%s); a new record is created, and all rows are "
+                "written under it.",
+                known,
+                refusal,
+            )
+            meta.update(record_name=None, client_token=None)
+        return self._create(client_token)
+
+    def _take_up(self, record_id: str, asked: Dict[str, Any]) -> str:
+        """Why the platform refuses, or ""."""
+        try:
+            answer = self._api.update_run(self._plan.agent_space, record_id, asked)
+        except CloudError as error:
+            if error.retryable:
+                raise
+            return str(error)
+        status = str(answer.get("status") or "").lower()
+        if status and status != asked["status"]:
+            return "its status is {} and stays so".format(status)
+        return ""
+
+    def _create(self, client_token: Optional[str]) -> OpenRecord:
+        meta = self._directory.meta
+        name = meta.get("record_name")
+        if name and not meta.get("record_id"):
+            # written down, but no id: the process died around the call
+            found = self._find(str(name))
+            if found:
+                return self._keep(found, str(name))
+        name = str(name or self._new_name())
+        token = client_token or meta.get("client_token") or uuid.uuid4().hex
+        self._directory.update_meta(
+            record_id=None, record_name=name, client_token=token, evaluation_name=name
+        )
+        return self._keep(self._ask_for(name, token), name)
+
+    def _ask_for(self, name: str, token: str) -> str:
+        plan = self._plan
+        body = {
+            "experimentPlanId": plan.plan_id,
+            "offlineExperiments": [{"label": "experimentA", "name": plan.experiment_name}],
+            "recordName": name,
+            "status": "pending",
+        }
+        for tries in range(1, _CREATE_TRIES + 1):
+            try:
+                answer = self._api.create_run(plan.agent_space, body, token)
+            except CloudError as error:
+                if not error.retryable or tries == _CREATE_TRIES:
+                    raise
+                self._sleep(error.retry_after or tries)
+                found = self._find(name) if error.ambiguous else None
+                if found:
+                    return found
+            else:
+                return _record_id(answer)
+        raise AssertionError("the last try returns or raises")
+
+    def _find(self, name: str) -> Optional[str]:
+        """The record of that name among the newest runs of the plan."""
+        for page in range(_PAGES):
+            answer = self._api.list_runs(
+                self._plan.agent_space, page, _PAGE_SIZE, self._plan.plan_name
+            )
+            records = answer.get("records") or []
+            for record in records:
+                same_plan = record.get("experimentPlanId") in (None, "", self._plan.plan_id)
+                if record.get("recordName") == name and same_plan and record.get("recordId"):
+                    return str(record["recordId"])
+            if len(records) < _PAGE_SIZE:
+                break
+        return None
+
+    def _keep(self, record_id: str, name: str) -> OpenRecord:
+        self._directory.update_meta(record_id=record_id, record_name=name)
+        return OpenRecord(record_id, name, continued=False)
+
+    def _new_name(self) -> str:
+        stamp = time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(self._now()))
+        return "{} {}".format(self._plan.plan_name, stamp)
+
+
+class RecordReporter:
+    """Keeps a record up to date from one thread of its own, in order.
+
+    A progress update that fails is logged and never stops the run.
+    """
+
+    def __init__(
+        self,
+        api: RecordApi,
+        space: str,
+        record_id: str,
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._api = api
+        self._space = space
+        self._record_id = record_id
+        self._now = now
+        self._sleep = sleep
+        self._due: List[int] = []
+        self._updates: queue.SimpleQueue[Optional[Tuple[Dict[str, Any], Optional[float]]]] = (
+            queue.SimpleQueue()
+        )
+        self._thread: Optional[threading.Thread] = None
+
+    def begin(self, counts: Counts, *, announce: bool) -> None:
+        """Plan the milestones still ahead; ``announce`` sends ``running`` and the total."""
+        ahead = [-(-percent * counts.total // 100) for percent in MILESTONES]
+        self._due = [count for count in ahead if count > counts.done]
+        if announce:
+            self._send_later({"status": "running", "executedAt": self._ms(), **counts.body()})
+
+    def advance(self, counts: Counts) -> None:
+        """Send every milestone that ``counts`` has reached."""
+        while self._due and counts.done >= self._due[0]:
+            self._due.pop(0)
+            self._send_later({"status": "running", **counts.body()})
+
+    def fail_now(self, counts: Counts, timeout: float) -> None:
+        """Queue ``failed``; ``join`` waits for it."""
+        body = {"status": "failed", "completedAt": self._ms(), **counts.body()}
+        self._send_later(body, timeout)
+
+    def complete(self, counts: Counts) -> None:
+        """Send ``completed``, after everything else.
+
+        Raises:
+            CloudError: The record could not be completed, tried several times.
+        """
+        self.join(None)
+        body = {"status": "completed", "completedAt": self._ms(), **counts.body()}
+        for pause in _FINAL_PAUSES_S:
+            try:
+                self._api.update_run(self._space, self._record_id, body)
+                return
+            except CloudError as error:
+                if not error.retryable:
+                    raise
+                logger.warning("Record %s could not be completed yet: %s", self._record_id, error)
+                self._sleep(error.retry_after or pause)
+        self._api.update_run(self._space, self._record_id, body)
+
+    def join(self, timeout: Optional[float]) -> None:
+        """Wait until the queued updates are sent; at most ``timeout`` seconds."""
+        if self._thread is not None:
+            self._updates.put(None)
+            self._thread.join(timeout)
+            self._thread = None
+
+    def _ms(self) -> int:
+        return int(self._now() * 1000)
+
+    def _send_later(self, body: Dict[str, Any], timeout: Optional[float] = None) -> None:
+        self._updates.put((body, timeout))
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._send_forever, name="agentloop-record", daemon=True
+            )
+            self._thread.start()
+
+    def _send_forever(self) -> None:
+        while True:
+            update = self._updates.get()
+            if update is None:
+                return
+            body, timeout = update
+            try:
+                self._api.update_run(self._space, self._record_id, body, timeout=timeout)
+            except Exception as error:
+                logger.warning(
+                    "Record %s could not be updated to %s: %s",
+                    self._record_id,
+                    body.get("status"),
+                    error,
+                )
+
+
+def _record_id(answer: Dict[str, Any]) -> str:
+    record_id = answer.get("recordId")
+    if not record_id:
+        raise CloudError(
+            "CreateExperimentRun answered without a recordId; ask Alibaba Cloud support with the "
+            "request id.",
+            request_id=str(answer.get("requestId") or "") or None,
+        )
+    return str(record_id)

@@ -1,0 +1,99 @@
+"""The settings of one run, checked before anything is sent or written."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, Union
+
+from ..errors import ConfigurationError
+from .events import Event
+
+COMPLETE, HOLD = "complete", "hold"
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """How an experiment runs. See ``Experiment`` for what each setting means.
+
+    Raises:
+        ConfigurationError: A value cannot be used; the message names it.
+    """
+
+    result_dir: str = "./results"
+    n_repeat: int = 1
+    n_workers: int = 1
+    serial: bool = False
+    resume: Optional[bool] = None
+    retry_failed: bool = False
+    row_retries: int = 0
+    task_timeout: Optional[float] = None
+    limit: Optional[int] = None
+    item_ids: Optional[Tuple[str, ...]] = None
+    max_failures: Union[None, int, float] = None
+    stop_if_first: Optional[int] = None
+    on_event: Optional[Callable[[Event], None]] = None
+    progress: Union[None, bool, Callable[[Event], None]] = None
+    evaluators: Sequence[Any] = ()
+    client_token: Optional[str] = None
+    record_id: Optional[str] = None
+    version: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    on_undelivered: str = COMPLETE
+    drain_timeout: float = 300.0
+    stop_grace: float = 5.0
+    fsync: bool = False
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "result_dir", os.fspath(self.result_dir))
+        except TypeError as error:
+            raise _unusable("result_dir", self.result_dir, "a path") from error
+        if not self.result_dir:
+            raise _unusable("result_dir", self.result_dir, "a path")
+        for name in ("n_repeat", "n_workers", "limit", "stop_if_first"):
+            _check_count(name, getattr(self, name), 1)
+        _check_count("row_retries", self.row_retries, 0)
+        for name in ("task_timeout", "drain_timeout", "stop_grace"):
+            _check_seconds(name, getattr(self, name))
+        _check_max_failures(self.max_failures)
+        if self.resume not in (None, True, False):
+            raise _unusable("resume", self.resume, "None, True or False")
+        if self.on_undelivered not in (COMPLETE, HOLD):
+            raise _unusable("on_undelivered", self.on_undelivered, '"complete" or "hold"')
+        if self.on_event is not None and not callable(self.on_event):
+            raise _unusable("on_event", self.on_event, "a callable that takes an event")
+        if not isinstance(self.parameters, Mapping):
+            raise _unusable("parameters", self.parameters, "a mapping")
+
+    def config_fields(self) -> Mapping[str, Any]:
+        """What ``experiment_config`` of every row says."""
+        fields = {"version": self.version, "parameters": dict(self.parameters)}
+        return {name: value for name, value in fields.items() if value}
+
+
+def _check_count(name: str, value: Any, least: int) -> None:
+    if value is None and name in ("limit", "stop_if_first"):
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise _unusable(name, value, "a whole number, {} or more".format(least))
+
+
+def _check_seconds(name: str, value: Any) -> None:
+    if value is None and name == "task_timeout":
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise _unusable(name, value, "a number of seconds above 0")
+
+
+def _check_max_failures(value: Any) -> None:
+    if value is None:
+        return
+    count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    share = isinstance(value, float) and 0.0 <= value <= 1.0
+    if not (count or share):
+        raise _unusable("max_failures", value, "a count (int), or a share of all rows (0.0 to 1.0)")
+
+
+def _unusable(name: str, value: Any, wanted: str) -> ConfigurationError:
+    return ConfigurationError("{} must be {}, not {!r}.".format(name, wanted, value))

@@ -1,0 +1,109 @@
+"""Counting a run: attempts by status, and when enough of them failed to end it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Dict, Iterable, List, Optional, Union
+
+from ..errors import TooManyFailuresError
+from ..results.journal import Key, Saved
+from .record import Counts
+
+logger = logging.getLogger(__name__)
+
+_FIRST = 10
+
+
+class Tally:
+    """The newest status of each attempt, and the counts they add up to.
+
+    Args:
+        total: Rows times repeats.
+        done: Attempts of earlier runs.
+    """
+
+    def __init__(self, total: int, done: Iterable[Saved]) -> None:
+        self._total = total
+        self._status: Dict[Key, str] = {}
+        self._counts = {"success": 0, "failed": 0, "skipped": 0}
+        for saved in done:
+            self.add(saved)
+
+    def add(self, saved: Saved) -> None:
+        """Count an attempt; a new try of it replaces the old one."""
+        earlier = self._status.get(saved.key)
+        if earlier is not None:
+            self._counts[earlier] -= 1
+        self._status[saved.key] = saved.status
+        self._counts[saved.status] += 1
+
+    @property
+    def counts(self) -> Counts:
+        """The counts now."""
+        counted = self._counts
+        return Counts(
+            self._total,
+            counted["success"] + counted["skipped"],
+            counted["failed"],
+            counted["skipped"],
+        )
+
+
+class FailureLimits:
+    """Ends a run early when its rows fail: opt-in, else it only warns.
+
+    Args:
+        total: Rows times repeats.
+        max_failures: This many failed attempts are too many; a float is a share of ``total``.
+        stop_if_first: End when the first so many attempts of this run all failed alike.
+    """
+
+    def __init__(
+        self, total: int, max_failures: Union[None, int, float], stop_if_first: Optional[int]
+    ) -> None:
+        self._most: Optional[float] = None
+        if max_failures is not None:
+            share = isinstance(max_failures, float)
+            self._most = max_failures * total if share else max_failures
+        self._stop_if_first = stop_if_first
+        self._first: Optional[List[str]] = []
+        self._failed = 0
+
+    def check(self, saved: Saved) -> Optional[TooManyFailuresError]:
+        """The error that ends the run after this attempt, or None."""
+        if saved.status == "failed":
+            self._failed += 1
+        alike = self._first_alike(saved)
+        if alike and self._stop_if_first:
+            return _too_many("the first {} rows all failed".format(self._stop_if_first), alike)
+        if alike:
+            logger.warning(
+                "The first %d rows all failed with %s; check the agent. The run goes on.",
+                _FIRST,
+                alike,
+            )
+        if saved.status == "failed" and self._most is not None and self._failed > self._most:
+            return _too_many(
+                "{} rows failed, more than max_failures allows".format(self._failed), saved.error
+            )
+        return None
+
+    def _first_alike(self, saved: Saved) -> str:
+        """The error type when the first rows are complete and all failed with it."""
+        if self._first is None:
+            return ""
+        if saved.status != "failed" or (self._first and self._first[0] != saved.error):
+            self._first = None
+            return ""
+        self._first.append(saved.error)
+        if len(self._first) < (self._stop_if_first or _FIRST):
+            return ""
+        self._first = None
+        return saved.error
+
+
+def _too_many(what: str, error_type: Any) -> TooManyFailuresError:
+    return TooManyFailuresError(
+        "The run was ended: {} ({}). Mend the agent and run again with retry_failed=True: rows "
+        "that are done are kept.".format(what, error_type)
+    )
