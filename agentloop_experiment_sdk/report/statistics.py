@@ -157,6 +157,46 @@ def mcnemar_exact(only_baseline: int, only_candidate: int) -> float:
     return _binomial_half(only_baseline, only_candidate)
 
 
+def paired_proportions(lost: int, won: int, pairs: int, confidence: float = CONFIDENCE) -> Estimate:
+    """The change of a pass rate over pairs, with the interval that inverts the exact McNemar test.
+
+    The interval is that of Clopper and Pearson for the share of won among the changed pairs, scaled
+    to all pairs: it excludes 0 exactly when the test rejects. Without a changed pair it is the
+    Clopper-Pearson limit of a change that was not seen once.
+
+    Args:
+        lost: Pairs that passed in the baseline alone.
+        won: Pairs that passed in the candidate alone.
+        pairs: All pairs.
+
+    Source: C. J. Clopper and E. S. Pearson, The use of confidence or fiducial limits illustrated in
+    the case of the binomial, Biometrika 26 (1934); conditional on the changed pairs as in A.
+    Agresti, Categorical Data Analysis (2002), 10.1.
+    """
+    if pairs <= 0:
+        return Estimate(0.0, -1.0, 1.0, 0)
+    changed = lost + won
+    if not changed:
+        limit = clopper_pearson(0, pairs, confidence)[1]
+        return Estimate(0.0, -limit, limit, pairs)
+    low, high = clopper_pearson(won, changed, confidence)
+    scale = changed / pairs
+    return Estimate((won - lost) / pairs, (2 * low - 1) * scale, (2 * high - 1) * scale, pairs)
+
+
+def clopper_pearson(
+    successes: int, trials: int, confidence: float = CONFIDENCE
+) -> Tuple[float, float]:
+    """The exact interval of a proportion.
+
+    Source: Clopper and Pearson (1934), see ``paired_proportions``.
+    """
+    tail = (1 - confidence) / 2
+    low = 0.0 if successes == 0 else 1 - _upper_limit(trials - successes, trials, tail)
+    high = 1.0 if successes == trials else _upper_limit(successes, trials, tail)
+    return (low, high)
+
+
 def sign_test(differences: Sequence[float]) -> float:
     """The two-sided p value of the sign test; differences of zero are left out.
 
@@ -204,6 +244,33 @@ def _binomial_half(first: int, second: int) -> float:
     tail = sum(math.comb(total, hits) for hits in range(min(first, second) + 1))
     # the quotient of two integers stays exact where 0.5 ** total would vanish
     return min(1.0, 2 * tail / (1 << total))
+
+
+def _upper_limit(successes: int, trials: int, tail: float) -> float:
+    """The share at which ``successes`` or fewer of ``trials`` have the probability ``tail``."""
+    low, high = successes / trials, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if _binomial_cdf(successes, trials, middle) > tail:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _binomial_cdf(successes: int, trials: int, share: float) -> float:
+    log_hit, log_miss = math.log(share), math.log1p(-share)
+    log_total = math.lgamma(trials + 1)
+    return math.fsum(
+        math.exp(
+            log_total
+            - math.lgamma(hits + 1)
+            - math.lgamma(trials - hits + 1)
+            + hits * log_hit
+            + (trials - hits) * log_miss
+        )
+        for hits in range(successes + 1)
+    )
 
 
 def _normal_mean(values: Sequence[float], mean: float, confidence: float) -> Estimate:

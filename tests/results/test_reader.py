@@ -8,7 +8,8 @@ from results_builder import Builder, build, build_plain, row, task_id_of, write_
 
 from agentloop_experiment_sdk.errors import ResultsDirectoryError
 from agentloop_experiment_sdk.results import layout
-from agentloop_experiment_sdk.results.reader import number_or_none, read_results
+from agentloop_experiment_sdk.results.reader import read_results
+from agentloop_experiment_sdk.results.stored import number_or_none
 
 
 def statuses(stored):

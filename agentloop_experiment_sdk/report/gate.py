@@ -1,0 +1,331 @@
+"""The gate of a CI job: a run passes or fails for stated reasons, and never by accident."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+
+from ..errors import ConfigurationError
+from ..results.stored import mapping_of
+from .compare import CandidateComparison, Run, compare, load_run
+from .deltas import WORSE
+from .measures import PASS_FAIL
+from .pricing import Prices, check_prices
+from .summary import ExperimentResult, PathLike
+
+_NAMED_ITEMS = 10
+
+
+@dataclass(frozen=True)
+class GateCheck:
+    """One condition of the gate: what was asked, whether it held, and what was found."""
+
+    name: str
+    passed: bool
+    message: str
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """Whether a run may pass, and why not. Its truth value is ``passed``.
+
+    Attributes:
+        result: The run.
+        checks: Every condition that was looked at.
+        comparison: The comparison with the baseline, when one was given.
+        notes: What does not decide but should be known.
+    """
+
+    result: ExperimentResult = field(repr=False)
+    checks: Tuple[GateCheck, ...]
+    comparison: Optional[CandidateComparison] = field(default=None, repr=False)
+    notes: Tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether every condition held."""
+        return all(check.passed for check in self.checks)
+
+    @property
+    def reasons(self) -> List[str]:
+        """Why the run did not pass; empty when it did."""
+        return [check.message for check in self.checks if not check.passed]
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def to_dict(self) -> Dict[str, Any]:
+        """The verdict as plain JSON values."""
+        from .jsonreport import gate_dict
+
+        return gate_dict(self)
+
+
+def gate(
+    result: Union[PathLike, ExperimentResult],
+    baseline: Optional[Run] = None,
+    *,
+    min_success_rate: Optional[float] = None,
+    max_regressions: Optional[int] = None,
+    min_scores: Optional[Mapping[str, float]] = None,
+    max_p90_latency: Optional[float] = None,
+    max_cost: Optional[float] = None,
+    require_delivered: bool = True,
+    allow_stale: bool = False,
+    allow_incomplete: bool = False,
+    prices: Optional[Prices] = None,
+) -> GateResult:
+    """Decide whether a run is good enough. Calls no agent and no cloud.
+
+    A run without a single answered row never passes, nor one that lacks rows, nor one with rows
+    that another solution answered (left from an earlier run in the same directory).
+
+    Args:
+        result: A results directory or a loaded result.
+        baseline: A run to hold it against: a results directory, a result, or a ``baseline.json``
+            of ``export_baseline``. A score that is worse with evidence fails the gate; so does the
+            success rate, and a pass/fail metric, unless ``max_regressions`` decides about those.
+        min_success_rate: Least share of succeeded rows, 0 to 1; skipped rows do not count.
+        max_regressions: Most items that passed in the baseline and no longer pass.
+        min_scores: Metric name to its least mean.
+        max_p90_latency: Most **seconds** at the 90th percentile of the agent calls.
+        max_cost: Most cost, in the currency of ``prices``.
+        require_delivered: Whether undelivered rows fail the gate.
+        allow_stale: Whether rows answered by another solution fingerprint may count.
+        allow_incomplete: Whether rows without a result may be missing.
+        prices: ``{model: (input, output)}`` **per million tokens**; ``"*"`` stands for any other.
+
+    Returns:
+        The verdict with its reasons.
+
+    Raises:
+        ConfigurationError: A limit is out of range, or lacks what it needs (a baseline, prices).
+        ResultsDirectoryError: A directory cannot be read.
+    """
+    _check_arguments(
+        baseline, min_success_rate, max_regressions, min_scores, max_p90_latency, max_cost, prices
+    )
+    loaded = load_run(result)
+    if not isinstance(loaded, ExperimentResult):
+        raise ConfigurationError("gate() judges a results directory, not a baseline file.")
+    checks = _soundness(loaded, require_delivered, allow_stale, allow_incomplete)
+    checks += _limits(loaded, min_success_rate, max_p90_latency, max_cost, prices)
+    checks += [_score(loaded, name, least) for name, least in (min_scores or {}).items()]
+    if baseline is None:
+        return GateResult(loaded, tuple(checks))
+    candidate = compare([baseline, loaded], names=("baseline", "this run"))[0]
+    checks += _against_baseline(candidate, max_regressions)
+    return GateResult(loaded, tuple(checks), candidate, tuple(_notes(candidate)))
+
+
+def _check_arguments(
+    baseline: Any,
+    min_success_rate: Any,
+    max_regressions: Any,
+    min_scores: Any,
+    max_p90_latency: Any,
+    max_cost: Any,
+    prices: Any,
+) -> None:
+    _check_number("min_success_rate", min_success_rate, "a share between 0 and 1, such as 0.95", 1)
+    _check_number("max_p90_latency", max_p90_latency, "a number of seconds from 0")
+    _check_number("max_cost", max_cost, "an amount from 0")
+    _check_number("max_regressions", max_regressions, "a whole number from 0")
+    if max_regressions is not None:
+        if int(max_regressions) != max_regressions:
+            raise ConfigurationError("max_regressions must be a whole number from 0.")
+        if baseline is None:
+            raise ConfigurationError("max_regressions needs a baseline to count against.")
+    if max_cost is not None and prices is None:
+        raise ConfigurationError("max_cost needs prices={model: (input, output)}.")
+    if prices is not None:
+        check_prices(prices)
+    _check_scores(min_scores)
+
+
+def _check_scores(min_scores: Any) -> None:
+    if min_scores is None:
+        return
+    if not isinstance(min_scores, Mapping) or not all(isinstance(name, str) for name in min_scores):
+        raise ConfigurationError("min_scores must map metric names to their least means.")
+    for name, least in min_scores.items():
+        if isinstance(least, bool) or not isinstance(least, (int, float)) or least != least:
+            raise ConfigurationError(
+                "min_scores[{!r}] must be a number, not {!r}.".format(name, least)
+            )
+
+
+def _check_number(name: str, value: Any, form: str, most: float = math.inf) -> None:
+    if value is None:
+        return
+    usable = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not usable or not 0 <= value <= most or math.isinf(value):
+        raise ConfigurationError("{} must be {}, not {!r}.".format(name, form, value))
+
+
+def _soundness(
+    result: ExperimentResult, require_delivered: bool, allow_stale: bool, allow_incomplete: bool
+) -> List[GateCheck]:
+    """Whether the results mean anything at all."""
+    counts = result.counts
+    checks = [_answered(counts.succeeded + counts.failed)]
+    if not allow_incomplete:
+        checks.append(_none_of("complete", counts.incomplete, counts.total))
+    if require_delivered:
+        checks.append(_none_of("delivered", counts.undelivered, counts.total))
+    if not allow_stale:
+        checks.append(_none_of("current solution", stale_rows(result), counts.total))
+    return checks
+
+
+def _answered(rows: int) -> GateCheck:
+    if rows:
+        return GateCheck("answered", True, "{} rows were answered".format(rows))
+    return GateCheck("answered", False, "no row was answered: an empty run never passes")
+
+
+_NONE_OF = {
+    "complete": ("every row has a result", "{} of {} rows have no result; resume the run"),
+    "delivered": (
+        "every row is delivered",
+        "{} of {} rows are not delivered; send them with `agentloop-experiment deliver`",
+    ),
+    "current solution": (
+        "every row was answered by the run's solution",
+        "{} of {} rows were answered by another version of the solution; "
+        "run again with resume=False, or pass allow_stale=True",
+    ),
+}
+
+
+def _none_of(name: str, count: int, total: int) -> GateCheck:
+    fine, wrong = _NONE_OF[name]
+    return GateCheck(name, not count, wrong.format(count, total) if count else fine)
+
+
+def stale_rows(result: ExperimentResult) -> int:
+    """Rows whose solution fingerprint is not the run's; none where the run has no fingerprint."""
+    current = mapping_of(result.meta.get("solution")).get("hash")
+    if not current:
+        return 0
+    hashes = Counter(m.solution_hash for m in result.measures if m.row.done)
+    return sum(hashes.values()) - hashes[str(current)]
+
+
+def _limits(
+    result: ExperimentResult,
+    min_success_rate: Optional[float],
+    max_p90_latency: Optional[float],
+    max_cost: Optional[float],
+    prices: Optional[Prices],
+) -> List[GateCheck]:
+    checks = []
+    if min_success_rate is not None:
+        checks.append(_success(result, min_success_rate))
+    if max_p90_latency is not None:
+        checks.append(_latency(result, max_p90_latency))
+    if max_cost is not None and prices is not None:
+        checks.append(_cost(result, max_cost, prices))
+    return checks
+
+
+def _success(result: ExperimentResult, least: float) -> GateCheck:
+    rate = result.success_rate
+    if rate is None:
+        return GateCheck("min_success_rate", False, "there is no success rate without answers")
+    message = "success rate {} is {} {}".format(
+        _share(rate), "at least" if rate >= least else "below", _share(least)
+    )
+    return GateCheck("min_success_rate", rate >= least, message)
+
+
+def _latency(result: ExperimentResult, most: float) -> GateCheck:
+    if result.latency is None:
+        return GateCheck("max_p90_latency", False, "no latency was measured")
+    p90 = result.latency.p90 / 1000
+    message = "p90 latency {:.3f} s is {} {:g} s".format(
+        p90, "within" if p90 <= most else "above", most
+    )
+    return GateCheck("max_p90_latency", p90 <= most, message)
+
+
+def _cost(result: ExperimentResult, most: float, prices: Prices) -> GateCheck:
+    cost = result.cost(prices)
+    if not result.tokens:
+        return GateCheck("max_cost", False, "the agent reported no tokens, so the cost is unknown")
+    if cost.unpriced:
+        message = "no price is given for {}, so the cost is unknown".format(
+            ", ".join(cost.unpriced)
+        )
+        return GateCheck("max_cost", False, message)
+    message = "cost {:.4f} is {} {:g}".format(
+        cost.amount, "within" if cost.amount <= most else "above", most
+    )
+    return GateCheck("max_cost", cost.amount <= most, message)
+
+
+def _score(result: ExperimentResult, name: str, least: float) -> GateCheck:
+    check = "min_scores[{}]".format(name)
+    summary = result.metrics.get(name)
+    if summary is None or summary.estimate is None or not summary.n:
+        known = ", ".join(result.metrics) or "none"
+        return GateCheck(check, False, "there are no scores {!r} (metrics: {})".format(name, known))
+    missing = sum(1 for m in result.measures if m.row.status == "success" and name not in m.scores)
+    if missing:
+        message = "{} of {} succeeded rows have no score {!r}".format(
+            missing, result.counts.succeeded, name
+        )
+        return GateCheck(check, False, message)
+    mean = summary.estimate.value
+    message = "{} {:.4g} is {} {:g}".format(
+        name, mean, "at least" if mean >= least else "below", least
+    )
+    return GateCheck(check, mean >= least, message)
+
+
+def _against_baseline(
+    candidate: CandidateComparison, max_regressions: Optional[int]
+) -> List[GateCheck]:
+    if not candidate.pairs:
+        return [GateCheck("baseline", False, "the run has no item in common with the baseline")]
+    checks = []
+    if max_regressions is not None:
+        checks.append(_regressions(candidate, max_regressions))
+    for name, delta in candidate.quality.items():
+        if max_regressions is None or delta.kind != PASS_FAIL:
+            message = "{} went from {:.4g} to {:.4g} over {} items: {}".format(
+                name, delta.baseline, delta.candidate, delta.delta.n, delta.verdict
+            )
+            checks.append(GateCheck("baseline " + name, delta.verdict != WORSE, message))
+    return checks
+
+
+def _regressions(candidate: CandidateComparison, most: int) -> GateCheck:
+    broken = candidate.newly_broken
+    message = "{} items no longer pass (at most {} allowed)".format(len(broken), most)
+    if broken:
+        named = ", ".join(change.label for change in broken[:_NAMED_ITEMS])
+        rest = len(broken) - _NAMED_ITEMS
+        message += ": " + named + (" and {} more".format(rest) if rest > 0 else "")
+    return GateCheck("max_regressions", len(broken) <= most, message)
+
+
+def _notes(candidate: CandidateComparison) -> List[str]:
+    notes = []
+    if candidate.only_baseline:
+        notes.append(
+            "{} items of the baseline have no answer in this run".format(
+                len(candidate.only_baseline)
+            )
+        )
+    if candidate.changed_inputs:
+        notes.append(
+            "{} items have another input than in the baseline".format(candidate.changed_inputs)
+        )
+    return notes
+
+
+def _share(value: float) -> str:
+    return "{:.2f}%".format(100 * value)

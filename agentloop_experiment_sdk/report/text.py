@@ -1,0 +1,121 @@
+"""The reports as plain text for a terminal."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+import unicodedata
+from typing import Iterable, List, Optional, Sequence
+
+from .sections import Section, Subject, Table, sections_of
+
+_GAP = "  "
+_LEAST_COLUMN = 8
+
+
+def render_text(subject: Subject, *, width: Optional[int] = None) -> str:
+    """A result, comparison or gate verdict as plain text, without colours.
+
+    Control characters of agents' texts are shown as U+FFFD: an answer must not steer a terminal.
+
+    Args:
+        subject: What to render.
+        width: Columns that a line may take; None takes the terminal's, 80 where there is none.
+    """
+    columns = max(40, width or shutil.get_terminal_size((80, 24)).columns)
+    parts = [_section(section, columns) for section in sections_of(subject)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def clean(text: str) -> str:
+    """``text`` on one line, with control characters made harmless.
+
+    Also without bidirectional overrides, which could make a line read as another one.
+    """
+    spaced = text.replace("\r\n", " ").replace("\n", " ").replace("\t", " ")
+    return "".join("\ufffd" if unicodedata.category(char) in _UNSAFE else char for char in spaced)
+
+
+_UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def display_width(text: str) -> int:
+    """The columns that ``text`` takes in a terminal.
+
+    Source: Unicode Standard Annex #11 (East Asian Width): wide and full-width characters take two
+    columns, combining marks none.
+    """
+    if text.isascii():
+        return len(text)
+    return sum(map(_char_width, text))
+
+
+def _char_width(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def _section(section: Section, columns: int) -> str:
+    title = clean(section.title)
+    lines = _wrapped([title], columns)
+    if section.level < 3:
+        underline = "=" if section.level == 1 else "-"
+        lines.append(underline * min(columns, max(map(display_width, lines))))
+    lines += _wrapped(map(clean, section.lines), columns)
+    if section.table is not None:
+        lines += _table(section.table, columns)
+    return "\n".join(lines)
+
+
+def _wrapped(lines: Iterable[str], columns: int) -> List[str]:
+    wrapped: List[str] = []
+    for line in lines:
+        if display_width(line) <= columns:
+            wrapped.append(line)
+        else:
+            # a wide character takes two columns, so half of them are safe for any text
+            room = columns if line.isascii() else columns // 2
+            wrapped += textwrap.wrap(line, room) or [""]
+    return wrapped
+
+
+def _table(table: Table, columns: int) -> List[str]:
+    cells = [[clean(cell) for cell in row] for row in (table.header,) + table.rows]
+    widths = _widths(cells, columns)
+    lines = [_line(row, widths, table) for row in cells]
+    lines.insert(1, _GAP.join("-" * width for width in widths))
+    return lines
+
+
+def _widths(cells: Sequence[Sequence[str]], columns: int) -> List[int]:
+    """Natural column widths, the widest narrowed until a line fits."""
+    widths = [max(display_width(row[place]) for row in cells) for place in range(len(cells[0]))]
+    room = columns - len(_GAP) * (len(widths) - 1)
+    while sum(widths) > room and max(widths) > _LEAST_COLUMN:
+        widest = widths.index(max(widths))
+        second = max([width for width in widths if width < widths[widest]] or [_LEAST_COLUMN])
+        spare = sum(widths) - room
+        widths[widest] = max(_LEAST_COLUMN, second - 1, widths[widest] - spare)
+    return widths
+
+
+def _line(row: Sequence[str], widths: Sequence[int], table: Table) -> str:
+    cells = []
+    for place, (cell, width) in enumerate(zip(row, widths)):
+        text = _cut(cell, width)
+        padding = " " * (width - display_width(text))
+        cells.append(padding + text if place in table.right else text + padding)
+    return _GAP.join(cells).rstrip()
+
+
+def _cut(text: str, width: int) -> str:
+    if display_width(text) <= width:
+        return text
+    kept, used = [], 0
+    for char in text:
+        used += _char_width(char)
+        if used > width - 1:
+            break
+        kept.append(char)
+    return "".join(kept) + "\u2026"
