@@ -11,6 +11,7 @@ from typing import Any, AsyncIterator, Callable, Dict, Iterator, List, Optional,
 
 from ..errors import ConfigurationError
 from ..models import SolutionOutput, Task
+from .redact import redact_text
 
 Prepared = Callable[[Task, Callable[[], None]], Any]
 
@@ -237,6 +238,8 @@ def _joined(pieces: List[Any]) -> Any:
 def failure_from(error: BaseException, output: Any = "") -> SolutionOutput:
     """The failed output of a solution that raised; ``meta["traceback"]`` shows the user's frames.
 
+    What looks like a credential in the texts is masked.
+
     Args:
         error: Any exception; ``SystemExit`` and ``CancelledError`` are failures of the row too.
         output: What was answered before it was raised.
@@ -249,7 +252,7 @@ def _message(error: BaseException) -> str:
     if isinstance(error, SystemExit) and not isinstance(error.code, str):
         return "the solution called sys.exit({!r})".format(error.code)
     try:
-        return str(error) or repr(error)
+        return redact_text(str(error) or repr(error))
     except Exception:
         return "its message cannot be read: str() of the exception raised"
 
@@ -262,4 +265,4 @@ def _traceback(error: BaseException) -> str:
     lines = traceback.format_exception(
         type(error), error, first or error.__traceback__, limit=-_FRAMES_KEPT
     )
-    return "".join(lines)[-_TRACEBACK_CHARACTERS:]
+    return redact_text("".join(lines)[-_TRACEBACK_CHARACTERS:])

@@ -25,7 +25,7 @@ from .command_call import (
     stdin_bytes,
     with_trace,
 )
-from .fingerprint import described, qualified_name
+from .fingerprint import qualified_name
 from .redact import MASK, redact_argv, redact_text
 from .session import json_values, trace_id_in
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 _TAIL_CHARACTERS = 2000
 
-Solution = Callable[..., SolutionOutput]
 TraceIdResolver = Callable[[Dict[str, Any]], Optional[str]]
 
 
@@ -55,6 +54,70 @@ class CommandAnswer:
         return {"stdout": self.stdout, "stderr": self.stderr, "returncode": self.returncode}
 
 
+class CommandSolution:
+    """A solution that runs one command per task.
+
+    Args:
+        build_command: From a task to argv, or a dict of argv and settings of that call.
+        defaults: What the calls share.
+        stdin: The input, or from a task to the input.
+        trace: Whether the command is known to report spans under ``TRACEPARENT``.
+        trace_id_resolver: From the output to the trace id that the command reported.
+        fingerprint: What tells this solution from another: the redacted command, or its builder.
+        built_by: The user's builder, whose code is part of the solution's.
+    """
+
+    def __init__(
+        self,
+        build_command: Callable[[Task], Any],
+        defaults: CommandCall,
+        stdin: Any = None,
+        trace: bool = False,
+        trace_id_resolver: Optional[TraceIdResolver] = None,
+        *,
+        fingerprint: str,
+        built_by: Any,
+    ) -> None:
+        check_bounds(defaults)
+        if stdin is not None and not callable(stdin):
+            stdin_bytes(stdin)
+        self._build_command = build_command
+        self._defaults = defaults
+        self._stdin = stdin
+        self._trace = trace
+        self._trace_id_resolver = trace_id_resolver
+        self.fingerprint = fingerprint
+        self.built_by = built_by
+
+    def __call__(self, task: Task, pre_hook: Optional[Callable[[], Any]] = None) -> SolutionOutput:
+        """Run the command for ``task``; ``pre_hook`` is called right before it is started."""
+        try:
+            call, sent = with_trace(self._call_for(task), task)
+        except Exception as error:
+            return failure_from(error)
+        if pre_hook is not None:
+            pre_hook()
+        answer = run_command(call)
+        try:
+            trace_id = self._trace_id_of(answer, sent)
+        except Exception as error:
+            return failure_from(error, output=answer.output)
+        return _output(call, answer, trace_id)
+
+    def _call_for(self, task: Task) -> CommandCall:
+        given = self._stdin(task) if callable(self._stdin) else self._stdin
+        defaults = replace(self._defaults, stdin=stdin_bytes(given))
+        return command_call(self._build_command(task), defaults)
+
+    def _trace_id_of(self, answer: CommandAnswer, sent: str) -> Optional[str]:
+        resolve = self._trace_id_resolver
+        resolved = None if resolve is None else valid_trace_id(resolve(answer.output))
+        return resolved or reported_trace_id(answer, sent, self._trace)
+
+    def __repr__(self) -> str:
+        return "<CommandSolution {}>".format(self.fingerprint)
+
+
 def command_solution(
     build_command: Callable[[Task], Any],
     default_timeout: float = 60.0,
@@ -65,7 +128,7 @@ def command_solution(
     max_output_bytes: int = MAX_OUTPUT_BYTES,
     trace: bool = False,
     trace_id_resolver: Optional[TraceIdResolver] = None,
-) -> Solution:
+) -> CommandSolution:
     """A solution that runs one command per task, without a shell, in its own process group.
 
     The output is ``{"stdout", "stderr", "returncode"}``, read as UTF-8 with replacement. A timeout
@@ -94,18 +157,21 @@ def command_solution(
             "build_command must be a function that takes the task and returns argv; for a fixed "
             "command use command_solution_with."
         )
-    defaults = CommandCall(
-        (), default_timeout, checked_path(cwd), checked_variables(env), None, max_output_bytes
+    return CommandSolution(
+        build_command,
+        _defaults(default_timeout, cwd, env, max_output_bytes),
+        stdin,
+        trace,
+        trace_id_resolver,
+        fingerprint="command of " + qualified_name(build_command),
+        built_by=build_command,
     )
-    check_bounds(defaults)
-    if stdin is not None and not callable(stdin):
-        stdin_bytes(stdin)
-    recipe = _Recipe(build_command, stdin, defaults, trace, trace_id_resolver)
 
-    def solution(task: Task, pre_hook: Optional[Callable[[], None]] = None) -> SolutionOutput:
-        return _solve(recipe, task, pre_hook)
 
-    return described(solution, "command of " + qualified_name(build_command), build_command)
+def _defaults(timeout: float, cwd: Any, env: Any, max_output_bytes: int) -> CommandCall:
+    return CommandCall(
+        (), timeout, checked_path(cwd), checked_variables(env), None, max_output_bytes
+    )
 
 
 def command_solution_with(
@@ -118,7 +184,7 @@ def command_solution_with(
     max_output_bytes: int = MAX_OUTPUT_BYTES,
     trace: bool = False,
     trace_id_resolver: Optional[TraceIdResolver] = None,
-) -> Solution:
+) -> CommandSolution:
     """``command_solution`` for a builder, or for a fixed command given as a list of arguments.
 
     Args:
@@ -130,58 +196,37 @@ def command_solution_with(
     Raises:
         ConfigurationError: An argument cannot be used.
     """
-    builder, fixed = command_or_builder, None
-    if not callable(command_or_builder):
-        fixed = checked_argv(command_or_builder)
-        builder = lambda task: fixed  # noqa: E731
-    solution = command_solution(
-        builder,
-        default_timeout,
-        cwd,
-        env,
-        stdin=stdin,
-        max_output_bytes=max_output_bytes,
-        trace=trace,
-        trace_id_resolver=trace_id_resolver,
+    if callable(command_or_builder):
+        return command_solution(
+            command_or_builder,
+            default_timeout,
+            cwd,
+            env,
+            stdin=stdin,
+            max_output_bytes=max_output_bytes,
+            trace=trace,
+            trace_id_resolver=trace_id_resolver,
+        )
+    argv = checked_argv(command_or_builder)
+    return CommandSolution(
+        _FixedCommand(argv),
+        _defaults(default_timeout, cwd, env, max_output_bytes),
+        stdin,
+        trace,
+        trace_id_resolver,
+        fingerprint="command " + " ".join(redact_argv(argv)),
+        built_by=stdin if callable(stdin) else None,
     )
-    if fixed is None:
-        return solution
-    fed_by = stdin if callable(stdin) else None
-    return described(solution, "command " + " ".join(redact_argv(fixed)), fed_by)
 
 
 @dataclass(frozen=True)
-class _Recipe:
-    """What a command solution was made with."""
+class _FixedCommand:
+    """The command of ``command_solution_with`` for a list: the same for every task."""
 
-    build: Callable[[Task], Any]
-    stdin: Any
-    defaults: CommandCall
-    trace: bool
-    resolver: Optional[TraceIdResolver]
+    argv: Tuple[str, ...]
 
-    def call_for(self, task: Task) -> CommandCall:
-        given = self.stdin(task) if callable(self.stdin) else self.stdin
-        return command_call(self.build(task), replace(self.defaults, stdin=stdin_bytes(given)))
-
-    def trace_id_of(self, answer: CommandAnswer, sent: str) -> Optional[str]:
-        resolved = None if self.resolver is None else self.resolver(answer.output)
-        return valid_trace_id(resolved) or reported_trace_id(answer, sent, self.trace)
-
-
-def _solve(recipe: _Recipe, task: Task, pre_hook: Optional[Callable[[], None]]) -> SolutionOutput:
-    try:
-        call, sent = with_trace(recipe.call_for(task), task)
-    except Exception as error:
-        return failure_from(error)
-    if pre_hook is not None:
-        pre_hook()
-    answer = run_command(call)
-    try:
-        trace_id = recipe.trace_id_of(answer, sent)
-    except Exception as error:
-        return failure_from(error, output=answer.output)
-    return _output(call, answer, trace_id)
+    def __call__(self, task: Task) -> Tuple[str, ...]:
+        return self.argv
 
 
 def run_command(call: CommandCall) -> CommandAnswer:

@@ -5,23 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from typing import Any, Callable, Dict, Optional, TypeVar
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def described(solution: F, fingerprint: str, built_by: Any = None) -> F:
-    """``solution`` with the attributes that tell which ready-made solution it is.
-
-    Args:
-        solution: The callable to mark.
-        fingerprint: What it calls, without secrets, equal in every process.
-        built_by: The user's builder, whose code is part of the solution's.
-    """
-    marks = vars(solution)
-    marks["fingerprint"] = fingerprint
-    marks["built_by"] = built_by
-    return solution
+from typing import Any, Dict, Optional
 
 
 def fingerprint_of(solution: Any) -> Dict[str, str]:

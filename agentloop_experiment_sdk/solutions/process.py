@@ -8,7 +8,6 @@ import os
 import select
 import signal
 import subprocess
-import threading
 import time
 from dataclasses import dataclass
 from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional, Tuple
@@ -114,7 +113,7 @@ def _wait_until(done: Callable[[], bool], streams: _Streams, seconds: float, clo
 
 
 class _Child:
-    """A started command; its group can be signalled from any thread until it is reaped."""
+    """A started command and its process group."""
 
     def __init__(self, launch: Launch) -> None:
         self.popen = subprocess.Popen(
@@ -128,18 +127,13 @@ class _Child:
             start_new_session=True,
         )
         self.reason = ""
-        self._lock = threading.Lock()
-        self._reaped = False
 
     def send(self, number: int) -> None:
-        """Signal the group. Under the lock: the id of a reaped process may belong to another."""
-        with self._lock:
-            if self._reaped:
-                return
-            try:
-                os.killpg(self.popen.pid, number)
-            except (ProcessLookupError, PermissionError):
-                pass  # the group is gone; macOS answers EPERM for one that holds only a zombie
+        """Signal the group; not after ``close``, when its id may belong to others."""
+        try:
+            os.killpg(self.popen.pid, number)
+        except (ProcessLookupError, PermissionError):
+            pass  # the group is gone; macOS answers EPERM for one that holds only a zombie
 
     def cancel(self) -> None:
         self.reason = self.reason or "cancelled"
@@ -158,10 +152,7 @@ class _Child:
     def close(self) -> None:
         """Kill what is left of the group and reap the command."""
         self.send(signal.SIGKILL)
-        exited = self.exited()
-        with self._lock:
-            self._reaped = True
-        if exited:
+        if self.exited():
             self.popen.wait()
 
 

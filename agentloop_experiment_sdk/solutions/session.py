@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-import uuid
 from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..tracing import valid_trace_id
@@ -38,7 +37,6 @@ REPLY_PATHS = (
     "output",
     "content",
     "text",
-    "message",
     "choices.0.message.content",
     "choices.0.text",
     "message.content",
@@ -53,6 +51,7 @@ REPLY_PATHS = (
     "result.answer",
     "result.content",
     "result.text",
+    "message",  # last: beside a reply it tends to say "success"
 )
 
 
@@ -79,6 +78,8 @@ def default_session_id() -> str:
 
 def uuid_session_id() -> str:
     """A random UUID, the form that coding agents' command lines demand of a session id."""
+    import uuid  # loads much on older Pythons
+
     return str(uuid.uuid4())
 
 

@@ -314,3 +314,12 @@ def test_an_endless_traceback_is_bounded():
 def test_an_error_raised_before_any_user_frame_keeps_its_traceback():
     text = call.failure_from(ValueError("never raised")).meta["traceback"]
     assert text == "ValueError: never raised\n"
+
+
+def test_credentials_in_an_exception_are_masked():
+    meta = _raised(
+        ValueError("GET https://u:pass-w0rd@host/?api_key=k3y-1 with Bearer abc12345")
+    ).meta
+    for text in (meta["error_message"], meta["traceback"]):
+        assert "ValueError" in text or text.startswith("GET https://***@host/?api_key=***")
+    assert "pass-w0rd" not in meta["error_message"] and "abc12345" not in meta["error_message"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -324,8 +325,8 @@ def test_the_fingerprint_tells_which_command_it_is():
 _LIGHT = """
 import sys
 import agentloop_experiment_sdk.solutions.command
-print([name for name in ("subprocess", "selectors", "asyncio", "hashlib", "http.client", "ssl")
-       if name in sys.modules])
+heavy = ("asyncio", "http.client", "ssl", "hashlib", "agentloop_experiment_sdk.solutions.process")
+print([name for name in heavy if name in sys.modules])
 """
 
 
@@ -339,3 +340,9 @@ def test_importing_command_solutions_loads_no_process_machinery():
         check=True,
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_fixed_command_can_be_sent_to_another_process():
+    solution = pickle.loads(pickle.dumps(command_solution_with(["echo", "hi"])))
+    assert solution(TASK).output["stdout"] == "hi\n"
+    assert repr(solution) == "<CommandSolution command echo hi>"
