@@ -1,0 +1,102 @@
+"""A profile that changes while a run is going on."""
+
+import json
+import logging
+import os
+
+import pytest
+
+from agentloop_experiment_sdk.errors import CredentialsError
+from agentloop_experiment_sdk.plan.profiles import LibraryChain, ProfileFile
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "config.json"
+
+
+def write(file, **keys):
+    keys = dict({"name": "default", "mode": "AK"}, **keys)
+    file.write_text(json.dumps({"profiles": [keys]}))
+    # the clock of a file system may be too coarse to show two writes in a row
+    write.at = getattr(write, "at", 0) + 1
+    os.utime(str(file), (write.at, write.at))
+
+
+def token_of(profiles):
+    return profiles.get_credentials().get_security_token()
+
+
+def test_a_new_token_is_read_when_the_file_changes(file):
+    keys = {"mode": "StsToken", "access_key_id": "i", "access_key_secret": "s"}
+    write(file, sts_token="first", **keys)
+    profiles = ProfileFile(str(file), "default")
+    assert token_of(profiles) == token_of(profiles) == "first"
+    write(file, sts_token="other", **keys)
+    assert token_of(profiles) == "other"
+
+
+def test_an_unchanged_file_is_not_parsed_again(file):
+    write(file, access_key_id="i", access_key_secret="s")
+    profiles = ProfileFile(str(file), "default")
+    assert profiles.get_credentials() is profiles.get_credentials()
+
+
+@pytest.mark.parametrize("damage", ["torn", "gone"])
+def test_keys_at_hand_survive_a_rewrite_in_progress(file, damage, caplog):
+    write(file, access_key_id="i", access_key_secret="s")
+    profiles = ProfileFile(str(file), "default")
+    profiles.get_credentials()
+    with caplog.at_level(logging.DEBUG):
+        if damage == "torn":
+            file.write_text('{"profiles": [')
+        else:
+            file.unlink()
+        assert profiles.get_credentials().get_access_key_id() == "i"
+    assert "Keeping the keys" in caplog.text
+    write(file, access_key_id="new", access_key_secret="s")
+    assert profiles.get_credentials().get_access_key_id() == "new"
+
+
+def test_a_file_that_was_never_readable_is_an_error(file):
+    with pytest.raises(CredentialsError, match="cannot be read"):
+        ProfileFile(str(file), "default").get_credentials()
+
+
+def test_a_directory_in_place_of_the_file_is_an_error(tmp_path):
+    with pytest.raises(CredentialsError, match="cannot be read"):
+        ProfileFile(str(tmp_path), "default").get_credentials()
+
+
+def test_a_profile_that_lost_its_keys_is_an_error(file):
+    write(file, access_key_id="i", access_key_secret="s")
+    profiles = ProfileFile(str(file), "default")
+    assert profiles.has_keys(required=True)
+    write(file)
+    with pytest.raises(CredentialsError, match="no keys any more"):
+        profiles.get_credentials()
+
+
+def test_providers_carry_the_names_the_official_library_uses(file):
+    assert ProfileFile(str(file), "x").get_provider_name() == "cli_profile"
+    assert LibraryChain([]).get_provider_name() == "default"
+    write(file, mode="EcsRamRole")
+    provider = ProfileFile(str(file), "default")._load().provider
+    assert provider.get_provider_name() == "cli_profile"
+
+
+def test_a_library_that_answers_without_keys_is_an_error(monkeypatch):
+    class Empty:
+        def get_credentials(self):
+            return self
+
+        def get_access_key_id(self):
+            return None
+
+        get_access_key_secret = get_security_token = get_access_key_id
+
+    from agentloop_experiment_sdk.plan import profiles
+
+    monkeypatch.setattr(profiles, "_default_chain", Empty)
+    with pytest.raises(CredentialsError, match="answered without keys"):
+        LibraryChain(["nothing"]).get_credentials()
