@@ -25,7 +25,10 @@ _COUNTERS = frozenset(
     + ("prompt", "completion", "input", "output", "remaining")
 )
 _URL = re.compile(r"\bhttps?://[^\s'\"<>]+", re.IGNORECASE)
-_PAIR = re.compile(r"^(?P<name>[A-Za-z0-9_.\-]+)(?P<mark>\s*[:=]\s*)(?P<value>.+)$", re.DOTALL)
+_ASSIGNMENT = re.compile(r"([A-Za-z0-9_.\-]+)=(.+)", re.DOTALL)
+_HEADER = re.compile(r"([A-Za-z0-9_\-]+)\s*:(.+)", re.DOTALL)
+_HEADER_FLAGS = frozenset(("-H", "--header", "--headers"))
+_USER_FLAGS = frozenset(("-u", "--user", "--proxy-user"))
 # a digit is demanded, or prose such as "basic understanding" would be masked
 _SCHEME = re.compile(
     r"\b(Bearer|Basic|Digest|Token)(\s+)(?=[^\s]*[0-9])[A-Za-z0-9._~+/=\-]{8,}", re.IGNORECASE
@@ -118,11 +121,15 @@ def redact_argv(argv: Iterable[Any]) -> List[str]:
 def _redact_argument(text: str, previous: str) -> str:
     if _is_secret_flag(previous) and not text.startswith("--"):
         return MASK
-    if previous in ("-u", "--user", "--proxy-user") and ":" in text:
+    if previous in _USER_FLAGS and ":" in text:
         return text.partition(":")[0] + ":" + MASK
-    pair = _PAIR.match(text)
-    if pair and is_secret_name(pair.group("name")) and not pair.group("value").startswith("//"):
-        return pair.group("name") + pair.group("mark") + MASK
+    # a prompt may well begin with "Token: …", so only a flag makes such a text a header
+    header = _HEADER.fullmatch(text) if previous in _HEADER_FLAGS else None
+    if header and is_secret_name(header.group(1)):
+        return header.group(1) + ": " + MASK
+    assignment = _ASSIGNMENT.fullmatch(text)
+    if assignment and is_secret_name(assignment.group(1)):
+        return assignment.group(1) + "=" + MASK
     return redact_text(text)
 
 
@@ -168,4 +175,4 @@ def redact_text(text: str, secrets: Iterable[str] = ()) -> str:
             text = text.replace(secret, MASK)
     if "://" in text:
         text = _URL.sub(lambda match: redact_url(match.group(0)), text)
-    return _SCHEME.sub(r"\1\2" + MASK, text)
+    return _SCHEME.sub(r"\1\2" + MASK, text) if " " in text else text

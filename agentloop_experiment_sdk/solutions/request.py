@@ -6,6 +6,7 @@ Sources: RFC 3986 and 3987 (URLs), RFC 9110 (methods, headers, redirects), WHATW
 from __future__ import annotations
 
 import base64
+import functools
 import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
@@ -194,6 +195,7 @@ def _with_params(target: str, params: Mapping[str, Any]) -> str:
     return target + mark + added
 
 
+@functools.lru_cache(maxsize=256)
 def _split_url(url: str) -> Tuple[Origin, str, str]:
     """Origin, target and the Authorization header that the URL's userinfo asks for."""
     parts = urlsplit(clean_text(url))

@@ -13,6 +13,8 @@ from .sse import ServerSentEvent, SseParser
 from .usage import UsageMeter
 
 DONE = "[DONE]"
+# Coze's closing event has it as a JSON string
+_QUOTED_DONE = '"[DONE]"'
 
 ChunkExtractor = Callable[..., Any]
 
@@ -63,7 +65,7 @@ class StreamAnswer:
         Raises:
             ExchangeFault: The event reports an error, or the extractor failed on it.
         """
-        if event.data == DONE:
+        if event.data == DONE or (event.event == "done" and event.data == _QUOTED_DONE):
             self.ended = True
             self._marked = self._marked or self._end_mark == DONE
             return
@@ -146,7 +148,7 @@ def stream_error(kind: str, value: Any) -> Optional[str]:
         named.update(str(value.get(key, "")) for key in ("type", "event"))
         if _holds_something(value.get("error")):
             return error_text(value)
-    if not named & _FAILED_KINDS:
+    if not named & _FAILED_KINDS and not _is_failed_workflow(value):
         return None
     return error_text(_failure_details(value)) or "The stream reported an error."
 
@@ -155,10 +157,18 @@ def _holds_something(error: Any) -> bool:
     return any(error.values()) if isinstance(error, Mapping) else bool(error)
 
 
+def _is_failed_workflow(value: Any) -> bool:
+    """Dify closes a failed workflow like any other; only the status inside tells."""
+    if not isinstance(value, Mapping) or value.get("event") != "workflow_finished":
+        return False
+    data = value.get("data")
+    return isinstance(data, Mapping) and data.get("status") == "failed"
+
+
 def _failure_details(value: Any) -> Any:
     """Some services keep the reason one step below the failed object."""
     if isinstance(value, Mapping):
-        for name in ("response", "last_error"):
+        for name in ("response", "last_error", "data"):
             if isinstance(value.get(name), Mapping):
                 return value[name]
     return value
