@@ -206,6 +206,10 @@ class ResultsDirectory:
         """The pipeline definition that ``write_pipeline`` kept."""
         return layout.read_json_object(self._file(layout.PIPELINE_FILE))
 
+    def fold_journal(self) -> None:
+        """Fold the journal into one line; the directory is closed to entries afterwards."""
+        self._journal.fold()
+
     def close(self) -> None:
         """Close the journal and release the lock; closing twice is fine."""
         self._journal.close()

@@ -1,7 +1,9 @@
 """The append-only journal of a results directory: which attempts are saved, which rows delivered.
 
-One JSON object a line. ``saved``: the attempt's ``solution.json`` is on disk. ``delivered``: SLS
+One entry a line. ``saved``: the attempt's ``solution.json`` is on disk. ``delivered``: SLS
 acknowledged the attempt's row under a record. A line cut by a crash is dropped on the next open.
+When a run closes the journal, it is folded into one line, an array of the entries that still
+count: short to read, and the file is a strict JSON document as a whole.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Tuple
+
+from .layout import write_atomically
 
 Key = Tuple[str, str]
 
@@ -59,6 +63,15 @@ class JournalState:
 
 def saved_line(saved: Saved) -> bytes:
     """The journal line of a saved attempt, newline included."""
+    return _line(_saved_entry(saved))
+
+
+def delivered_line(key: Key, number: int, record_id: str) -> bytes:
+    """The journal line of a delivered row, newline included."""
+    return _line(_delivered_entry(key, number, record_id))
+
+
+def _saved_entry(saved: Saved) -> Dict[str, Any]:
     entry: Dict[str, Any] = {
         "event": "saved",
         "task": saved.task_id,
@@ -72,20 +85,17 @@ def saved_line(saved: Saved) -> bytes:
         entry["tokens"] = {model: list(tokens) for model, tokens in saved.usage.items()}
     if saved.error:
         entry["error"] = saved.error
-    return _line(entry)
+    return entry
 
 
-def delivered_line(key: Key, number: int, record_id: str) -> bytes:
-    """The journal line of a delivered row, newline included."""
-    return _line(
-        {
-            "event": "delivered",
-            "task": key[0],
-            "repeat": key[1],
-            "attempt": number,
-            "record": record_id,
-        }
-    )
+def _delivered_entry(key: Key, number: int, record_id: str) -> Dict[str, Any]:
+    return {
+        "event": "delivered",
+        "task": key[0],
+        "repeat": key[1],
+        "attempt": number,
+        "record": record_id,
+    }
 
 
 def read_state(path: str) -> JournalState:
@@ -133,6 +143,21 @@ class Journal:
             raise
         self._size += len(data)
 
+    def fold(self) -> None:
+        """Replace all lines by one with the entries that still count, and close the file.
+
+        Raises:
+            OSError: The folded journal could not be written; the lines stay.
+        """
+        self.close()
+        state = read_state(self._path)
+        entries = [_saved_entry(saved) for saved in state.saved.values()]
+        entries += [
+            _delivered_entry(key, number, record_id)
+            for key, (number, record_id) in state.delivered.items()
+        ]
+        write_atomically(self._path, _line(entries))
+
     def close(self) -> None:
         """Close the file; closing twice is fine."""
         if self._handle >= 0:
@@ -140,7 +165,7 @@ class Journal:
             self._handle = -1
 
 
-def _line(entry: Mapping[str, Any]) -> bytes:
+def _line(entry: Any) -> bytes:
     text = json.dumps(entry, ensure_ascii=True, separators=(",", ":"))
     return text.encode("ascii") + b"\n"
 
@@ -153,17 +178,16 @@ def _entries(path: str) -> Iterator[Any]:
     with file:
         for line in file:
             if line.endswith(b"\n"):
-                entry = _parsed(line)
-                if entry is not None:
-                    yield entry
+                yield from _parsed(line)
 
 
-def _parsed(line: bytes) -> Optional[Dict[str, Any]]:
+def _parsed(line: bytes) -> List[Any]:
+    """The entries of a line: one, or those of a folded journal."""
     try:
-        entry = json.loads(line)
+        found = json.loads(line)
     except ValueError:
-        return None
-    return entry if isinstance(entry, dict) else None
+        return []
+    return found if isinstance(found, list) else [found]
 
 
 def _apply(state: JournalState, entry: Dict[str, Any]) -> None:
@@ -195,14 +219,3 @@ def _end_of_last_line(handle: int) -> int:
             return start + found + 1
         end = start
     return 0
-
-
-__all__: List[str] = [
-    "Journal",
-    "JournalState",
-    "Key",
-    "Saved",
-    "delivered_line",
-    "read_state",
-    "saved_line",
-]

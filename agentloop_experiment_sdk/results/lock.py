@@ -11,6 +11,8 @@ from ..errors import DirectoryLockedError
 
 logger = logging.getLogger(__name__)
 
+_LOCKED_BYTE = 1 << 30
+
 # POSIX record locks belong to the process, so runs of one process must know of each other: a
 # second open and close of the file would even drop the first one's lock.
 _held: Set[str] = set()
@@ -70,6 +72,9 @@ class DirectoryLock:
                 error,
             )
         self._handle = handle
+        os.ftruncate(handle, 0)
+        os.lseek(handle, 0, os.SEEK_SET)
+        os.write(handle, '{{"pid":{}}}\n'.format(os.getpid()).encode("ascii"))
 
 
 def _locked(path: str) -> DirectoryLockedError:
@@ -93,6 +98,8 @@ def _lock_on_windows(handle: int) -> None:
 
     module: Any = msvcrt
     try:
+        # far behind the content, which stays readable
+        os.lseek(handle, _LOCKED_BYTE, os.SEEK_SET)
         module.locking(handle, module.LK_NBLCK, 1)
     except OSError as error:
         raise BlockingIOError(str(error)) from error

@@ -286,6 +286,7 @@ class ExperimentRun:
             evaluation_result(opened.tasks, self._settings.n_repeat, directory.state, {})
         )
         if flow.was_stopped:
+            self._reporter.fail_now(opened.tally.counts, self._settings.stop_grace)
             self._reporter.join(self._settings.stop_grace)
             logger.warning(
                 "The run was ended early with %d of %d rows done; run it again to go on.",
@@ -297,6 +298,7 @@ class ExperimentRun:
             status = directories.RUNNING
         else:
             self._reporter.complete(opened.tally.counts)
+        directory.fold_journal()
         directory.update_meta(status=status, finished_at=int(self._now() * 1000))
         self._error = flow.error
         self._outcome = RunOutcome(record_id, status, left)

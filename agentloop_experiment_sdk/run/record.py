@@ -231,6 +231,7 @@ class RecordReporter:
         self._now = now
         self._sleep = sleep
         self._due: List[int] = []
+        self._failed_with: Optional[Counts] = None
         self._updates: queue.SimpleQueue[Optional[Tuple[Dict[str, Any], Optional[float]]]] = (
             queue.SimpleQueue()
         )
@@ -250,7 +251,11 @@ class RecordReporter:
             self._send_later({"status": "running", **counts.body()})
 
     def fail_now(self, counts: Counts, timeout: float) -> None:
-        """Queue ``failed``; ``join`` waits for it."""
+        """Queue ``failed``, once for the same counts; no progress is sent after it."""
+        self._due.clear()
+        if self._failed_with == counts:
+            return
+        self._failed_with = counts
         body = {"status": "failed", "completedAt": self._ms(), **counts.body()}
         self._send_later(body, timeout)
 
