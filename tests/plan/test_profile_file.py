@@ -3,10 +3,13 @@
 import json
 import logging
 import os
+import sys
 
 import pytest
 
 from agentloop_experiment_sdk.errors import CredentialsError
+from agentloop_experiment_sdk.plan import profiles as profiles_module
+from agentloop_experiment_sdk.plan.credentials import find_credentials
 from agentloop_experiment_sdk.plan.profiles import LibraryChain, ProfileFile
 
 
@@ -95,8 +98,64 @@ def test_a_library_that_answers_without_keys_is_an_error(monkeypatch):
 
         get_access_key_secret = get_security_token = get_access_key_id
 
-    from agentloop_experiment_sdk.plan import profiles
-
-    monkeypatch.setattr(profiles, "_default_chain", Empty)
+    monkeypatch.setattr(profiles_module, "_default_chain", Empty)
     with pytest.raises(CredentialsError, match="answered without keys"):
         LibraryChain(["nothing"]).get_credentials()
+
+
+def external(file):
+    # External runs a command that prints keys: the one mode of the library without a network
+    program = "import json; print(json.dumps(dict(mode='AK', access_key_id='ext-id', "
+    program += "access_key_secret='ext-secret')))"
+    command = '{} -c "{}"'.format(sys.executable, program)
+    write(file, mode="External", process_command=command)
+
+
+def test_other_modes_are_asked_of_the_official_library_each_time(file):
+    external(file)
+    profiles = ProfileFile(str(file), "default")
+    assert profiles.has_keys(required=True)
+    for _ in range(2):
+        key = profiles.get_credentials()
+        assert (key.get_access_key_id(), key.get_access_key_secret()) == ("ext-id", "ext-secret")
+        assert key.get_security_token() is None
+
+
+def test_an_error_of_the_library_names_the_profile_and_the_cause(file):
+    write(file, mode="NoSuchMode")
+    with pytest.raises(CredentialsError, match="profile default of .*NoSuchMode"):
+        ProfileFile(str(file), "default").get_credentials()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root reads all files")
+def test_a_file_without_read_permission_is_an_error(file):
+    write(file, access_key_id="i", access_key_secret="s")
+    file.chmod(0)
+    with pytest.raises(CredentialsError, match="cannot be read"):
+        ProfileFile(str(file), "default").get_credentials()
+
+
+class LibraryKeys:
+    """What the library's chain answers on a machine that has keys."""
+
+    def get_credentials(self):
+        from alibabacloud_credentials.provider import StaticSTSCredentialsProvider
+
+        return StaticSTSCredentialsProvider(
+            access_key_id="chain-id", access_key_secret="chain-secret", security_token="chain-token"
+        ).get_credentials()
+
+
+def test_the_librarys_chain_is_the_last_resort(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    monkeypatch.setattr(profiles_module, "_default_chain", LibraryKeys)
+    provider = find_credentials(environ={})
+    assert provider.get_credentials().get_access_key_id() == "chain-id"
+    assert token_of(provider) == "chain-token"
+
+
+def test_the_real_chain_is_that_of_the_library():
+    from alibabacloud_credentials.provider import DefaultCredentialsProvider
+
+    assert isinstance(profiles_module._default_chain(), DefaultCredentialsProvider)
