@@ -234,14 +234,8 @@ def run_command(call: CommandCall) -> CommandAnswer:
 
     The running attempt's cancellation kills its process group.
     """
-    from . import process  # subprocess is loaded by the first command, not by the import
-
-    scope = current_scope()
-    launch = process.Launch(
-        call.argv, call.timeout, call.cwd, call.env, call.stdin, call.max_output_bytes
-    )
     began = time.monotonic()
-    ending = process.run(launch, _never if scope is None else scope.on_cancel)
+    ending = _ending(call)
     milliseconds = (time.monotonic() - began) * 1000
     secrets = call.secrets
     stdout, stderr = (_shown(data, secrets) for data in (ending.stdout, ending.stderr))
@@ -249,6 +243,21 @@ def run_command(call: CommandCall) -> CommandAnswer:
     if error_type and error_type != "CommandNotStarted":
         message += _tail(stderr or stdout)
     return CommandAnswer(stdout, stderr, ending.returncode, milliseconds, error_type, message)
+
+
+def _ending(call: CommandCall) -> Ending:
+    from . import process  # subprocess is loaded by the first command, not by the import
+
+    launch = process.Launch(
+        call.argv, call.timeout, call.cwd, call.env, call.stdin, call.max_output_bytes
+    )
+    scope = current_scope()
+    on_cancel = _never if scope is None else scope.on_cancel
+    if process.PIPES_CAN_BE_POLLED:
+        return process.run(launch, on_cancel)
+    from . import process_threads
+
+    return process_threads.run_with_threads(launch, on_cancel)
 
 
 @contextlib.contextmanager

@@ -62,6 +62,10 @@ class Ending:
     error: Optional[Exception] = None
 
 
+PIPES_CAN_BE_POLLED = os.name == "posix" and hasattr(select, "poll")
+"""Whether ``run`` works here; else ``process_threads`` does."""
+
+
 def run(launch: Launch, on_cancel: OnCancel, clock: Clock = time.monotonic) -> Ending:
     """Run a command in a process group of its own until it ended; never longer than its timeout.
 
@@ -70,10 +74,6 @@ def run(launch: Launch, on_cancel: OnCancel, clock: Clock = time.monotonic) -> E
     killed too: no row leaves processes behind. Pipes that a process outside the group holds are
     given up after a second.
     """
-    if os.name == "nt" or not hasattr(select, "poll"):
-        from .process_threads import run_with_threads
-
-        return run_with_threads(launch, on_cancel, clock)
     try:
         child = _Child(launch)
     except (OSError, ValueError) as error:

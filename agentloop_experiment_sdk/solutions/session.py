@@ -1,12 +1,16 @@
-"""Where agents put things in an answer: session id, trace id, reply."""
+"""Session ids, and where agents put session id, trace id and reply in an answer."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import time
-from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from dataclasses import dataclass
+from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from ..errors import ConfigurationError
+from ..models import Task
 from ..tracing import valid_trace_id
 
 SESSION_REQUEST_HEADERS = ("X-Session-Id", "X-Conversation-Id", "X-Thread-Id")
@@ -83,6 +87,51 @@ def uuid_session_id() -> str:
     return str(uuid.uuid4())
 
 
+@dataclass(frozen=True)
+class SessionIds:
+    """The session id that a conversation asks for: a fixed one, or a new one each time.
+
+    Args:
+        fixed: The same for every conversation; None makes new ones.
+        factory: Takes nothing, or the task, and returns a new id.
+
+    Raises:
+        ConfigurationError: An argument cannot be used.
+    """
+
+    fixed: Optional[str]
+    factory: Callable[..., Any]
+
+    def __post_init__(self) -> None:
+        if self.fixed is not None and (not isinstance(self.fixed, str) or not self.fixed.strip()):
+            raise ConfigurationError(
+                "session_id must be text that is not empty, not {!r}; None makes a new id for "
+                "every conversation.".format(self.fixed)
+            )
+        if not callable(self.factory) or not (_takes(self.factory) or _takes(self.factory, None)):
+            raise ConfigurationError("session_id_factory must take nothing, or the task.")
+
+    def __call__(self, task: Task) -> str:
+        """The id for one conversation."""
+        if self.fixed is not None:
+            return self.fixed
+        made = self.factory() if _takes(self.factory) else self.factory(task)
+        session_id = "" if made is None else str(made).strip()
+        if not session_id:
+            raise ConfigurationError("session_id_factory returned no session id.")
+        return session_id
+
+
+def _takes(function: Callable[..., Any], *arguments: Any) -> bool:
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin that does not tell
+        return not arguments
+    return True
+
+
 def at_path(value: Any, path: str) -> Any:
     """What lies at a dotted path (``choices.0.message``) of a JSON value, or None."""
     for step in path.split("."):
@@ -124,15 +173,16 @@ def reply_in(body: Any, paths: Sequence[str] = REPLY_PATHS) -> Optional[str]:
 
 
 def json_values(text: str) -> List[Any]:
-    """The JSON objects and arrays a command printed: the whole text, else one per line.
+    """The JSON that a command printed: the whole text, or one value per line.
 
-    Lines that are no JSON (progress, warnings) are left out.
+    Lines that are no JSON (progress, warnings) are left out; but if the last line is none, the
+    text is prose and holds no values.
     """
     whole = _json_or_none(text)
     if whole is not None:
         return [whole]
-    lines = (_json_or_none(line) for line in text.splitlines())
-    return [value for value in lines if value is not None]
+    values = [_json_or_none(line) for line in text.strip().split("\n")]
+    return [value for value in values if value is not None] if values[-1] is not None else []
 
 
 def _json_or_none(text: str) -> Any:

@@ -74,9 +74,7 @@ def run(request, monkeypatch):
         monkeypatch.delattr(os, "pidfd_open", raising=False)
     if request.param == "no waitid":
         monkeypatch.delattr(os, "waitid")
-    if request.param == "threads":
-        monkeypatch.delattr("select.poll")
-    return process.run
+    return process_threads.run_with_threads if request.param == "threads" else process.run
 
 
 def child_of(ending):
@@ -199,6 +197,11 @@ def test_cancelling_the_attempt_kills_the_group_at_once(tmp_path):
     assert outputs[0].success is False and outputs[0].meta["error_type"] == "CommandCancelled"
     pid = int(outputs[0].output["stdout"].split("child ")[1].split(".")[0])
     wait_for(lambda: not alive(pid))
+
+
+def test_commands_run_where_pipes_cannot_be_polled(monkeypatch):
+    monkeypatch.setattr(process, "PIPES_CAN_BE_POLLED", False)
+    assert command_solution_with(["echo", "hi"])(TASK).output["stdout"] == "hi\n"
 
 
 def test_an_attempt_cancelled_before_the_start_ends_its_command(run):

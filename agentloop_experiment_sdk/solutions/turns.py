@@ -1,0 +1,137 @@
+"""The messages of a conversation, out of a dataset row."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections import abc
+from dataclasses import dataclass
+from typing import Any, Callable, List, Mapping, Optional, Sequence
+
+from ..errors import ConfigurationError
+from ..models import Task
+
+_CONTENT_KEYS = (
+    "content",
+    "message",
+    "text",
+    "query",
+    "input",
+    "question",
+    "prompt",
+    "user",
+    "value",
+)
+_LIST_KEYS = ("turns", "messages", "conversation", "conversations")
+_USER_ROLES = frozenset(("user", "human"))
+
+TurnExtractor = Callable[[Task], Any]
+
+
+@dataclass(frozen=True)
+class TurnSource:
+    """Where the turns of a row are.
+
+    Args:
+        field: The column that holds them.
+        fallbacks: Columns asked in order when that one is missing or empty.
+        extractor: Takes the task and returns the turns; replaces the columns.
+
+    Raises:
+        ConfigurationError: An argument cannot be used.
+    """
+
+    field: str = "turns"
+    fallbacks: Sequence[str] = ()
+    extractor: Optional[TurnExtractor] = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.fallbacks, str):
+            raise ConfigurationError("turns_fallback_fields must be a list of column names.")
+        object.__setattr__(self, "fallbacks", tuple(self.fallbacks))
+        if not all(isinstance(name, str) and name for name in (self.field, *self.fallbacks)):
+            raise ConfigurationError("Turns are in columns: give their names as text.")
+        if self.extractor is not None and not callable(self.extractor):
+            raise ConfigurationError("turn_extractor must take the task and return its turns.")
+
+    def messages(self, task: Task) -> List[Any]:
+        """The messages to send for ``task``; empty if the row holds none."""
+        if self.extractor is not None:
+            return messages_in(self.extractor(task))
+        found = (messages_in(task.input.get(name)) for name in (self.field, *self.fallbacks))
+        return next((messages for messages in found if messages), [])
+
+    @property
+    def missing(self) -> str:
+        """What to say about a row without turns."""
+        if self.extractor is not None:
+            return "turn_extractor returned no turns for this row"
+        columns = ", ".join((self.field, *self.fallbacks))
+        return "the row has no turns in the columns it was asked for ({})".format(columns)
+
+
+def messages_in(value: Any) -> List[Any]:
+    """The messages that a column or extractor holds.
+
+    A list, JSON text of a list, or an object with such a list; other text is one message. Items
+    are text, or objects with their text under ``content``, ``message``, ``text``, ``query``,
+    ``input``, ``question``, ``prompt``, ``user`` or ``value``. Of items with a role only those of
+    the user are sent: recorded answers and system prompts are not turns. Blank items are left out;
+    an object without any of the keys is sent as it is.
+    """
+    value = _parsed(value) if isinstance(value, str) else value
+    if isinstance(value, Mapping):
+        inner = next((value[key] for key in _LIST_KEYS if _is_list(value.get(key))), None)
+        value = [value] if inner is None else inner
+    items = list(value) if _is_list(value) else [value]
+    messages = [_message(item) for item in items if _is_users(item)]
+    return [message for message in messages if message not in ("", None)]
+
+
+def _parsed(text: str) -> Any:
+    """What JSON text holds; a list that was written by Python's ``str`` is read too."""
+    if text.lstrip()[:1] not in ("[", "{"):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        found = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+        return text
+    return found if isinstance(found, (list, dict)) else text
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple, abc.Iterator))
+
+
+def _is_users(item: Any) -> bool:
+    if not isinstance(item, Mapping):
+        return True
+    role = item.get("role", item.get("from") if "value" in item else None)
+    return not isinstance(role, str) or role.lower() in _USER_ROLES
+
+
+def _message(item: Any) -> Any:
+    if isinstance(item, Mapping):
+        named = [item[key] for key in _CONTENT_KEYS if key in item]
+        if not named:
+            return dict(item)
+        item = next((content for content in map(_content, named) if content), "")
+    if isinstance(item, (int, float)) and not isinstance(item, bool):
+        return str(item)
+    return _content(item)
+
+
+def _content(value: Any) -> Any:
+    """Text without surrounding blanks; a list of text parts joined; anything else as it is."""
+    if isinstance(value, str):
+        return value if value.strip() else ""
+    if isinstance(value, list) and value:
+        parts = [part.get("text") if isinstance(part, Mapping) else part for part in value]
+        texts = [part for part in parts if isinstance(part, str)]
+        if len(texts) == len(value):
+            return "".join(texts)
+    return value
