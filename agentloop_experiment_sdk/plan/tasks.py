@@ -23,6 +23,7 @@ from .paging import Row, id_column
 # the URL namespace of RFC 9562 applied to the project's name; never change it: results are
 # found again by these ids
 NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://agentloop-experiment-sdk/task")
+_NAMESPACE_OCTETS = NAMESPACE.bytes
 _SHOWN_IDS = 5
 _CANONICAL = json.JSONEncoder(
     ensure_ascii=True, allow_nan=False, sort_keys=True, separators=(",", ":")
@@ -109,8 +110,17 @@ def build_tasks(
 
 
 def task_id(dataset: str, item_id: str, ordinal: int, digest: str) -> str:
-    """The id of a row; the parts are joined as a JSON array, so none can run into the next."""
-    return str(uuid.uuid5(NAMESPACE, _CANONICAL.encode([dataset, item_id, ordinal, digest])))
+    """The id of a row; the parts are joined as a JSON array, so none can run into the next.
+
+    Equal to ``uuid.uuid5(NAMESPACE, name)``, which takes three times as long; RFC 9562 section
+    5.5 puts the version into the high bits of octet 6 and the variant into those of octet 8.
+    """
+    name = _CANONICAL.encode([dataset, item_id, ordinal, digest])
+    octets = bytearray(hashlib.sha1(_NAMESPACE_OCTETS + name.encode("ascii")).digest()[:16])
+    octets[6] = octets[6] & 0x0F | 0x50
+    octets[8] = octets[8] & 0x3F | 0x80
+    text = octets.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
 def _digest(values: Dict[str, Any]) -> str:

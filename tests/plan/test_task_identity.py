@@ -1,13 +1,14 @@
 """A task's id depends on its row and nothing else."""
 
 import json
+import uuid
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentloop_experiment_sdk.errors import ConfigurationError
-from agentloop_experiment_sdk.plan.tasks import build_tasks
+from agentloop_experiment_sdk.plan.tasks import NAMESPACE, build_tasks, task_id
 
 
 def ids(rows, columns=("id", "q"), dataset="faq"):
@@ -64,6 +65,14 @@ def test_any_json_value_makes_a_stable_task(item, value):
     (again,) = build_tasks("faq", ("id", "q"), [[item, value]])
     assert first.id == again.id
     assert isinstance(first.metadata["dataset_item_id"], str)
+
+
+@given(
+    st.text(), st.text(), st.integers(0, 9), st.text("0123456789abcdef", min_size=64, max_size=64)
+)
+def test_an_id_is_a_version_5_uuid_of_the_rows_identity(dataset, item, ordinal, digest):
+    name = json.dumps([dataset, item, ordinal, digest], separators=(",", ":"))
+    assert task_id(dataset, item, ordinal, digest) == str(uuid.uuid5(NAMESPACE, name))
 
 
 def test_lone_surrogates_and_nan_make_tasks_too():
