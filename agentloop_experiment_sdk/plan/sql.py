@@ -7,7 +7,7 @@ The statements use what SQLite and the SLS dialect share: standard quoting and
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Iterable, List, Optional, Sequence, Tuple
 
 from ..errors import DatasetError
@@ -66,10 +66,13 @@ class Selection:
         return "SELECT count(*) FROM {}".format(self._source)
 
     def only(self, values: Iterable[str]) -> Selection:
-        """The rows among these whose id is one of ``values``, which are SQL literals."""
+        """The rows of the condition whose id is one of ``values``, which are SQL literals.
+
+        Order and LIMIT of the plan fall away: they choose rows, and the ids do that already.
+        """
         chosen = "id IN ({})".format(", ".join(values))
         where = "({}\n) AND {}".format(self.where, chosen) if self.where else chosen
-        return replace(self, where=where)
+        return Selection(self.dataset, where)
 
     @property
     def _source(self) -> str:

@@ -217,6 +217,11 @@ def test_item_ids_keep_to_the_plans_condition(load, caplog):
     assert "'0003'" in caplog.text
 
 
+def test_item_ids_are_not_cut_by_the_plans_limit(load):
+    plan = {"query_sql": "level < 3 ORDER BY q DESC LIMIT 2, 1"}
+    assert items(load(numbered(9), plan, item_ids=["0001", "0002"])) == ["0001", "0002"]
+
+
 def test_item_ids_keep_to_the_plans_selection(load, caplog):
     plan = {"selected_item_ids": ["0001", "0002"]}
     assert items(load(numbered(9), plan, item_ids=["0002", "0003"])) == ["0002"]
