@@ -17,22 +17,23 @@ complete the record     CloudError; the same call again completes it
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
 from ..cloud.agentloop import AgentLoopApi
 from ..cloud.sls import SlsLogstore
 from ..errors import ExperimentError
-from ..models import Attempt, Plan, Task
+from ..evaluate.evaluator import named_evaluators
+from ..models import Task
 from ..plan.config import AgentLoopConfig
-from ..plan.tasks import load_tasks
 from ..results import directory as directories
 from ..results.attempts import AttemptWriter, Stamp, experiment_key
 from ..results.delivery import Callbacks
-from ..results.directory import Description, ResultsDirectory
+from ..results.directory import ResultsDirectory
 from ..results.evaluation_result import evaluation_result
 from ..results.journal import Saved
 from ..solutions.call import is_async, prepare
@@ -43,9 +44,10 @@ from .events import RecordCreated, RunFinished
 from .executor import Workers, make_engine
 from .flow import Flow, undelivered_message
 from .invoke import CallFacts
-from .record import OpenRecord, RecordOpener, RecordReporter
+from .opening import Opened, Opening
+from .record import RecordReporter
+from .scoring import Scorer, ScoringPool, metrics_by_repeat, names_of
 from .settings import HOLD, RunSettings
-from .tally import Tally
 from .writers import WriterPool
 
 logger = logging.getLogger(__name__)
@@ -61,15 +63,11 @@ class RunOutcome:
 
 
 @dataclass(frozen=True)
-class _Opened:
-    """Everything that is known once plan, tasks, directory and record are there."""
+class _Backlog:
+    """What earlier runs left over: rows to send, and rows that only lack local scores."""
 
-    plan: Plan
-    tasks: Tuple[Task, ...]
-    directory: ResultsDirectory
-    record: OpenRecord
-    due: List[Attempt]
-    tally: Tally
+    undelivered: List[Saved]
+    unscored: List[Saved]
 
 
 class ExperimentRun:
@@ -94,6 +92,7 @@ class ExperimentRun:
         self._settings = settings
         self._now = now
         self._prepared = prepare(solution)
+        self._evaluators = named_evaluators(settings.evaluators)
         self._api: Optional[AgentLoopApi] = None
         self._flow: Optional[Flow] = None
         self._stop_asked = False
@@ -107,7 +106,12 @@ class ExperimentRun:
             ExperimentError: As the table of this module says.
             KeyboardInterrupt: Ctrl-C, after what was running has been put in order.
         """
-        engine, thread = self._start(loop=None)
+        engine = self._start(loop=None)
+        if engine is not None:
+            self._assist(engine)
+        return self._result()
+
+    def _assist(self, engine: Engine) -> None:
         assert self._flow is not None
         try:
             engine.assist(self._flow.finished)
@@ -115,8 +119,6 @@ class ExperimentRun:
             self._flow.stop()
             wait_for(self._flow.finished)
             raise
-        thread.join()
-        return self._result()
 
     async def execute_async(self) -> RunOutcome:
         """The same, awaited: async solutions run on the caller's loop, all else off it.
@@ -129,13 +131,17 @@ class ExperimentRun:
 
         def work() -> None:
             try:
-                _, thread = self._start(own)
-                thread.join()
+                engine = self._start(own)
+                if engine is not None:
+                    self._assist(engine)
             except BaseException as error:
                 self._error = error
             _call_on(loop, lambda: _resolve(ended))
 
-        threading.Thread(target=work, name="agentloop-run", daemon=True).start()
+        context = contextvars.copy_context()
+        threading.Thread(
+            target=context.run, args=(work,), name="agentloop-run", daemon=True
+        ).start()
         try:
             await asyncio.shield(ended)
         except asyncio.CancelledError:
@@ -151,95 +157,85 @@ class ExperimentRun:
         if self._flow is not None:
             self._flow.stop()
 
-    def _start(self, loop: Optional[asyncio.AbstractEventLoop]) -> Tuple[Engine, threading.Thread]:
+    def _start(self, loop: Optional[asyncio.AbstractEventLoop]) -> Optional[Engine]:
+        """Open the run and start its flow; None when nothing was left to do."""
         opened = self._open()
+        if opened.complete:
+            self._close_complete(opened)
+            return None
         try:
-            flow, engine, undelivered = self._assemble(opened, loop)
+            flow, engine, backlog = self._assemble(opened, loop)
         except BaseException:
             self._abandon(opened)
             raise
-        thread = threading.Thread(
-            target=self._run_flow, args=(opened, flow, undelivered), name="agentloop-flow"
-        )
-        thread.daemon = True
-        thread.start()
-        return engine, thread
+        threading.Thread(
+            target=self._run_flow, args=(opened, flow, backlog), name="agentloop-flow", daemon=True
+        ).start()
+        return engine
 
-    def _open(self) -> _Opened:
+    def _close_complete(self, opened: Opened) -> None:
+        """All rows were done and delivered by earlier runs; the record has been told."""
+        self._write_result(opened)
+        opened.directory.fold_journal()
+        self._note_status(opened, directories.COMPLETED, 0)
+        opened.directory.close()
+
+    def _open(self) -> Opened:
         api = self._api = AgentLoopApi(self._config.connection.access())
-        settings = self._settings
-        plan = self._config.resolve_experiment_plan(api=api)
-        tasks = load_tasks(api, plan, limit=settings.limit, item_ids=settings.item_ids)
-        directory = ResultsDirectory.inspect(settings.result_dir, plan.identity, settings.resume)
-        try:
-            return self._open_record(api, plan, tasks, directory)
-        except BaseException:
-            directory.close()
-            raise
-
-    def _open_record(
-        self,
-        api: AgentLoopApi,
-        plan: Plan,
-        tasks: Tuple[Task, ...],
-        directory: ResultsDirectory,
-    ) -> _Opened:
-        earlier = dict(directory.meta)
-        directory.begin(self._description(plan), tasks, int(self._now() * 1000))
-        every = all_attempts(tasks, self._settings.n_repeat)
-        due = directory.settle(every)
-        if self._settings.retry_failed:
-            due = _with_failed(every, due, directory.state.saved)
-        _say_what_is_skipped(directory, tasks, earlier, self._now())
-        tally = Tally(len(every), directory.state.saved.values())
-        asked = {"status": "running", **tally.counts.body()}
-        opener = RecordOpener(api, plan, directory, now=self._now)
-        record = opener.open(asked, self._settings.record_id, self._settings.client_token)
-        self._tell(RecordCreated(record.record_id, record.record_name, record.continued))
-        return _Opened(plan, tasks, directory, record, due, tally)
-
-    def _description(self, plan: Plan) -> Description:
-        settings = self._settings
-        return Description(
-            plan,
-            settings.n_repeat,
+        opening = Opening(
+            self._config,
+            api,
+            self._settings,
             fingerprint_of(self._solution),
-            settings.version,
-            settings.parameters,
+            tuple(names_of(self._evaluators)),
+            self._now,
         )
+        opened = opening.open(self._lacks_scores)
+        record = opened.record
+        self._tell(RecordCreated(record.record_id, record.record_name, record.continued))
+        return opened
+
+    def _lacks_scores(self, directory: ResultsDirectory, tasks: Sequence[Task]) -> bool:
+        scorer = self._scorer(directory, tasks)
+        return scorer is not None and any(map(scorer.lacks, directory.state.saved))
 
     def _assemble(
-        self, opened: _Opened, loop: Optional[asyncio.AbstractEventLoop]
-    ) -> Tuple[Flow, Engine, Sequence[Saved]]:
+        self, opened: Opened, loop: Optional[asyncio.AbstractEventLoop]
+    ) -> Tuple[Flow, Engine, _Backlog]:
         settings, directory, api = self._settings, opened.directory, self._api
         assert api is not None
         record_id = opened.record.record_id
-        reporter = RecordReporter(api, opened.plan.agent_space, record_id, now=self._now)
-        flow = Flow(directory, reporter, settings, opened.due, opened.tally)
-        dispatch = self._dispatch(opened, flow)
-        stamp = Stamp(
-            experiment_key(opened.plan.identity),
-            record_id,
-            str(directory.meta["solution"].get("hash", "")),
-        )
-        writers = WriterPool(
-            AttemptWriter(directory.path, stamp, fsync=settings.fsync),
-            flow.written,
-            min(2, settings.n_workers),
-        )
+        self._reporter = RecordReporter(api, opened.plan.agent_space, record_id, now=self._now)
+        flow = Flow(directory, self._reporter, settings, opened.due, opened.tally)
+        writers = WriterPool(self._writer(opened), flow.written, min(2, settings.n_workers))
         facts = CallFacts(self._prepared, record_id, self._task_facts())
         workers = Workers(settings.n_workers, settings.serial, settings.task_timeout, loop)
         engine = make_engine(self._solution, facts, flow.outlet(writers), workers)
-        flow.connect(engine, writers, dispatch)
-        reporter.begin(opened.tally.counts, announce=True)
-        self._reporter = reporter
+        scorer = self._scorer(directory, opened.tasks)
+        scoring = ScoringPool(scorer, flow.scored) if scorer else None
+        flow.connect(engine, writers, self._dispatch(opened, flow), scoring)
+        self._reporter.begin(opened.tally.counts, announce=not opened.record.taken_up)
         writers.start()
         self._flow = flow
         if self._stop_asked:
             flow.stop()
-        return flow, engine, directory.undelivered(record_id)
+        return flow, engine, _backlog(opened, scorer)
 
-    def _dispatch(self, opened: _Opened, flow: Flow) -> Dispatch:
+    def _writer(self, opened: Opened) -> AttemptWriter:
+        directory = opened.directory
+        stamp = Stamp(
+            experiment_key(opened.plan.identity),
+            opened.record.record_id,
+            str(directory.meta["solution"].get("hash", "")),
+        )
+        return AttemptWriter(directory.path, stamp, fsync=self._settings.fsync)
+
+    def _scorer(self, directory: ResultsDirectory, tasks: Sequence[Task]) -> Optional[Scorer]:
+        if not self._evaluators:
+            return None
+        return Scorer(directory.path, self._evaluators, {task.id: task for task in tasks})
+
+    def _dispatch(self, opened: Opened, flow: Flow) -> Dispatch:
         api = self._api
         assert api is not None
         plan, directory = opened.plan, opened.directory
@@ -262,9 +258,9 @@ class ExperimentRun:
     def _task_facts(self) -> Mapping[str, Any]:
         return {"version": self._settings.version, "parameters": dict(self._settings.parameters)}
 
-    def _run_flow(self, opened: _Opened, flow: Flow, undelivered: Sequence[Saved]) -> None:
+    def _run_flow(self, opened: Opened, flow: Flow, backlog: _Backlog) -> None:
         try:
-            flow.run(undelivered)
+            flow.run(backlog.undelivered, backlog.unscored)
             self._finish(opened, flow)
         except BaseException as error:
             self._error = error
@@ -274,7 +270,7 @@ class ExperimentRun:
             opened.directory.close()
             flow.finished.set()
 
-    def _finish(self, opened: _Opened, flow: Flow) -> None:
+    def _finish(self, opened: Opened, flow: Flow) -> None:
         directory, record_id = opened.directory, opened.record.record_id
         left = len(directory.undelivered(record_id))
         status = directories.COMPLETED
@@ -282,9 +278,7 @@ class ExperimentRun:
             status = directories.FAILED if flow.error else directories.INTERRUPTED
         if left:
             logger.error("%s", undelivered_message(directory, left))
-        directory.write_result(
-            evaluation_result(opened.tasks, self._settings.n_repeat, directory.state, {})
-        )
+        self._write_result(opened)
         if flow.was_stopped:
             self._reporter.fail_now(opened.tally.counts, self._settings.stop_grace)
             self._reporter.join(self._settings.stop_grace)
@@ -299,12 +293,21 @@ class ExperimentRun:
         else:
             self._reporter.complete(opened.tally.counts)
         directory.fold_journal()
-        directory.update_meta(status=status, finished_at=int(self._now() * 1000))
         self._error = flow.error
-        self._outcome = RunOutcome(record_id, status, left)
-        self._tell(RunFinished(record_id, status, left))
+        self._note_status(opened, status, left)
 
-    def _abandon(self, opened: _Opened) -> None:
+    def _write_result(self, opened: Opened) -> None:
+        directory, repeats = opened.directory, self._settings.n_repeat
+        metrics = metrics_by_repeat(directory.path, opened.tasks, repeats, directory.state)
+        directory.write_result(evaluation_result(opened.tasks, repeats, directory.state, metrics))
+
+    def _note_status(self, opened: Opened, status: str, undelivered: int) -> None:
+        opened.directory.update_meta(status=status, finished_at=int(self._now() * 1000))
+        record_id = opened.record.record_id
+        self._outcome = RunOutcome(record_id, status, undelivered)
+        self._tell(RunFinished(record_id, status, undelivered))
+
+    def _abandon(self, opened: Opened) -> None:
         """A fault of the run itself: the record must not stay ``running``."""
         assert self._api is not None
         reporter = RecordReporter(
@@ -334,58 +337,21 @@ class ExperimentRun:
                     logger.exception("on_event raised; the run goes on.")
 
 
-def all_attempts(tasks: Sequence[Task], n_repeat: int) -> List[Attempt]:
-    """Repeat 0 over all tasks, then repeat 1, and so on."""
-    return [Attempt(task, str(repeat)) for repeat in range(n_repeat) for task in tasks]
-
-
-def _with_failed(
-    every: Sequence[Attempt], due: Sequence[Attempt], saved: Mapping[Any, Saved]
-) -> List[Attempt]:
-    """``due`` and the attempts that failed before, as their next try, in order."""
-    wanted = {attempt.key for attempt in due}
-    again: List[Attempt] = []
-    for attempt in every:
-        known = saved.get(attempt.key)
-        if attempt.key in wanted:
-            again.append(attempt)
-        elif known is not None and known.status == "failed":
-            again.append(Attempt(attempt.task, attempt.repeat_id, known.number + 1))
-    return again
-
-
-def _say_what_is_skipped(
-    directory: ResultsDirectory, tasks: Sequence[Task], earlier: Mapping[str, Any], now: float
-) -> None:
-    done = len(directory.state.saved)
-    if not done:
-        return
-    solution: Dict[str, Any] = dict(earlier.get("solution") or {})
-    changed = solution.get("hash") not in (None, directory.meta["solution"].get("hash"))
-    age_s = now - float(earlier.get("experiment_start_time") or now * 1000) / 1000
-    logger.warning(
-        "%d attempts in %s are done already (begun %s ago) and are not run again%s. Pass "
-        "resume=False to start afresh.",
-        done,
-        directory.path,
-        _duration(age_s),
-        "; the solution has CHANGED since they were answered" if changed else "",
+def _backlog(opened: Opened, scorer: Optional[Scorer]) -> _Backlog:
+    # a failed attempt that runs again is sent with its new answer
+    again = {attempt.key for attempt in opened.due}
+    directory = opened.directory
+    undelivered = [
+        saved for saved in directory.undelivered(opened.record.record_id) if saved.key not in again
+    ]
+    if scorer is None:
+        return _Backlog(undelivered, [])
+    known = again.union(saved.key for saved in undelivered)
+    done = directory.state.saved.values()
+    return _Backlog(
+        undelivered,
+        [saved for saved in done if saved.key not in known and scorer.lacks(saved.key)],
     )
-    stale = directory.stale_folders(tasks)
-    if stale:
-        logger.warning(
-            "%d task folders belong to rows that changed or left the plan; they stay in %s and "
-            "are not counted (a new dataset column changes every row).",
-            len(stale),
-            directory.path,
-        )
-
-
-def _duration(seconds: float) -> str:
-    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * size:
-            return "{:.0f} {}".format(seconds / size, unit)
-    return "{:.0f} seconds".format(max(0.0, seconds))
 
 
 def _call_on(loop: asyncio.AbstractEventLoop, action: Callable[[], Any]) -> None:

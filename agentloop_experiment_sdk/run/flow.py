@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Deque, Dict, List, Optional, Sequence
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Sequence, Set
 
 from ..errors import ResultsDirectoryError
 from ..models import Attempt, Result
@@ -22,7 +22,9 @@ from ..results.journal import Key, Saved
 from .dispatch import Dispatch, command_to_deliver
 from .engine import Engine, Outlet
 from .events import AttemptDone, Event, Progress, RowsDelivered
+from .messages import Delivered, Dropped, Scored, Stop, Undeliverable, Written
 from .record import RecordReporter
+from .scoring import ScoringPool
 from .settings import RunSettings
 from .tally import FailureLimits, Tally
 from .writers import WriterPool
@@ -32,39 +34,6 @@ logger = logging.getLogger(__name__)
 RUNNING_GRACE_S = 2.0
 _BATCH = 512
 _TICK_S = 0.05
-
-
-@dataclass(frozen=True)
-class _Done:
-    """An attempt and its journal entry, or why it could not be written."""
-
-    result: Result
-    saved: Optional[Saved]
-    error: Optional[BaseException]
-
-
-@dataclass(frozen=True)
-class _Dropped:
-    """An attempt that came to nothing: the run was stopping, or must stop now."""
-
-    attempt: Attempt
-    error: Optional[BaseException]
-
-
-@dataclass(frozen=True)
-class _Delivered:
-    rows: List[Outgoing]
-
-
-@dataclass(frozen=True)
-class _Undeliverable:
-    row: Outgoing
-    reason: str
-
-
-@dataclass(frozen=True)
-class _Stop:
-    error: Optional[BaseException]
 
 
 @dataclass
@@ -117,35 +86,47 @@ class Flow:
         self._window = 2 * settings.n_workers
         self._began = clock()
         self._delivered = 0
+        self._in_sls: Set[Key] = set()
         self.finished = threading.Event()
 
-    def connect(self, engine: Engine, writers: WriterPool, dispatch: Dispatch) -> None:
-        """Set the three that report to this flow; they need it, and it needs them."""
+    def connect(
+        self,
+        engine: Engine,
+        writers: WriterPool,
+        dispatch: Dispatch,
+        scoring: Optional[ScoringPool] = None,
+    ) -> None:
+        """Set those that report to this flow; they need it, and it needs them."""
         self._engine = engine
         self._writers = writers
         self._dispatch = dispatch
+        self._scoring = scoring
 
     def outlet(self, writers: WriterPool) -> Outlet:
         """Where an engine puts what comes out: results go to disk, the rest comes here."""
-        return Outlet(writers.put, lambda attempt, error: self._inbox.put(_Dropped(attempt, error)))
+        return Outlet(writers.put, lambda attempt, error: self._inbox.put(Dropped(attempt, error)))
 
     def written(
         self, result: Result, saved: Optional[Saved], error: Optional[BaseException]
     ) -> None:
         """A writer is through with a result."""
-        self._inbox.put(_Done(result, saved, error))
+        self._inbox.put(Written(result, saved, error))
 
     def delivered(self, rows: List[Outgoing]) -> None:
         """SLS acknowledged rows."""
-        self._inbox.put(_Delivered(rows))
+        self._inbox.put(Delivered(rows))
 
     def undeliverable(self, row: Outgoing, reason: str) -> None:
         """A row was given up."""
-        self._inbox.put(_Undeliverable(row, reason))
+        self._inbox.put(Undeliverable(row, reason))
+
+    def scored(self, saved: Saved, scores: Mapping[str, Any], error: Optional[Exception]) -> None:
+        """Local evaluators are through with an attempt."""
+        self._inbox.put(Scored(saved, scores, error))
 
     def stop(self, error: Optional[BaseException] = None) -> None:
         """End the run early; from any thread. ``error`` is what the run then raises."""
-        self._inbox.put(_Stop(error))
+        self._inbox.put(Stop(error))
 
     @property
     def error(self) -> Optional[BaseException]:
@@ -157,14 +138,18 @@ class Flow:
         """Whether the run was ended early."""
         return self._progress.stopping
 
-    def run(self, undelivered: Sequence[Saved]) -> None:
+    def run(self, undelivered: Sequence[Saved], unscored: Sequence[Saved] = ()) -> None:
         """Run everything that is due and drain the delivery.
 
         Args:
             undelivered: Done attempts whose rows are still to be sent.
+            unscored: Done attempts whose rows are in SLS but lack local scores.
         """
+        self._in_sls.update(saved.key for saved in unscored)
         for saved in undelivered:
-            self._dispatch.send(saved)
+            self._hand_on(saved, None, afresh=False)
+        for saved in unscored:
+            self._hand_on(saved, None, afresh=False)
         self._began = self._clock()
         self._fill()
         while self._is_executing():
@@ -219,20 +204,22 @@ class Flow:
         return messages
 
     def _handle(self, messages: List[Any]) -> None:
-        done = [message for message in messages if isinstance(message, _Done)]
+        done = [message for message in messages if isinstance(message, Written)]
         self._settle(done)
         for message in messages:
-            if isinstance(message, _Dropped):
+            if isinstance(message, Dropped):
                 self._progress.in_flight -= 1
                 if message.error is not None:
                     self._begin_stop(message.error)
-            elif isinstance(message, _Undeliverable):
+            elif isinstance(message, Undeliverable):
                 self._note_undeliverable(message)
-            elif isinstance(message, _Stop):
+            elif isinstance(message, Scored):
+                self._take_scores(message)
+            elif isinstance(message, Stop):
                 self._begin_stop(message.error)
-        self._acknowledge([row for m in messages if isinstance(m, _Delivered) for row in m.rows])
+        self._acknowledge([row for m in messages if isinstance(m, Delivered) for row in m.rows])
 
-    def _settle(self, messages: List[_Done]) -> None:
+    def _settle(self, messages: List[Written]) -> None:
         """Journal the attempts that are on disk, count them and hand their rows on."""
         self._progress.in_flight -= len(messages)
         written = [(message.result, message.saved) for message in messages if message.saved]
@@ -257,7 +244,7 @@ class Flow:
         if saved.status == "failed" and self._retry(result.attempt):
             self._progress.retrying[saved.key] = saved
             return
-        self._dispatch.send(saved, result)
+        self._hand_on(saved, result, afresh=True)
         self._tell(
             AttemptDone(
                 saved.task_id,
@@ -271,6 +258,19 @@ class Flow:
         too_many = self._limits.check(saved)
         if too_many is not None:
             self._begin_stop(too_many)
+
+    def _hand_on(self, saved: Saved, result: Optional[Result], *, afresh: bool) -> None:
+        """On to the evaluators, or straight to SLS."""
+        if self._scoring is None:
+            self._dispatch.send(saved, result)
+        else:
+            self._scoring.put(saved, afresh=afresh)
+
+    def _take_scores(self, message: Scored) -> None:
+        if message.error is not None:
+            self._begin_stop(_unwritable(self._directory.path, message.error))
+        elif message.saved.key not in self._in_sls:
+            self._dispatch.send(message.saved, None, message.scores)
 
     def _retry(self, attempt: Attempt) -> bool:
         """Put a failed attempt in line again if ``row_retries`` allows it."""
@@ -294,7 +294,7 @@ class Flow:
         self._delivered += len(rows)
         self._tell(RowsDelivered(len(rows)))
 
-    def _note_undeliverable(self, message: _Undeliverable) -> None:
+    def _note_undeliverable(self, message: Undeliverable) -> None:
         self._progress.undeliverable[message.row.saved.key] = message.reason
         if len(self._progress.undeliverable) == 1:
             logger.error(
@@ -318,7 +318,10 @@ class Flow:
     def _drain(self) -> None:
         """Wait for the pipeline, then for SLS; what a stop leaves over stays in the outbox."""
         for saved in self._progress.retrying.values():
-            self._dispatch.send(saved)
+            self._hand_on(saved, None, afresh=True)
+        while self._scoring and self._scoring.waiting and not self._progress.stopping:
+            self._handle(self._receive_soon())
+        self._handle(self._rest())
         while self._dispatch.waiting_for_pipeline and not self._progress.stopping:
             self._handle(self._receive_soon())
         delivery = self._dispatch.delivery
@@ -329,6 +332,8 @@ class Flow:
             self._handle(self._receive_soon())
         self._dispatch.close()
         self._writers.close()
+        if self._scoring is not None:
+            self._scoring.close()
         self._handle(self._rest())
 
     def _stop_time_is_up(self) -> bool:

@@ -70,11 +70,16 @@ class Counts:
 
 @dataclass(frozen=True)
 class OpenRecord:
-    """A record that takes rows. ``continued``: rows of an earlier run are under it."""
+    """A record that takes rows.
+
+    ``continued``: rows of an earlier run are under it. ``taken_up``: it was there before, and has
+    answered the status that was asked.
+    """
 
     record_id: str
     record_name: str
-    continued: bool
+    continued: bool = False
+    taken_up: bool = False
 
 
 class RecordOpener:
@@ -116,13 +121,14 @@ class RecordOpener:
             CloudError: No record could be had.
         """
         meta = self._directory.meta
+        continued = bool(meta.get("record_id"))
         known = record_id or meta.get("record_id")
         if known:
             refusal = self._take_up(str(known), asked)
             if not refusal:
                 name = str(meta.get("record_name") or self._new_name())
                 self._directory.update_meta(record_id=known, record_name=name)
-                return OpenRecord(str(known), name, continued=bool(meta.get("record_id")))
+                return OpenRecord(str(known), name, continued, taken_up=True)
             if record_id:
                 raise ExperimentError(
                     "The record {} cannot be written: {}. Pass another record_id, or none to "
@@ -204,7 +210,7 @@ class RecordOpener:
 
     def _keep(self, record_id: str, name: str) -> OpenRecord:
         self._directory.update_meta(record_id=record_id, record_name=name)
-        return OpenRecord(record_id, name, continued=False)
+        return OpenRecord(record_id, name)
 
     def _new_name(self) -> str:
         stamp = time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(self._now()))

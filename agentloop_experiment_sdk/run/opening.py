@@ -1,0 +1,173 @@
+"""Opening a run: plan, tasks, directory and record, each before the next is touched."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+
+from ..cloud.agentloop import AgentLoopApi
+from ..models import Attempt, Plan, Task
+from ..plan.config import AgentLoopConfig
+from ..plan.tasks import load_tasks
+from ..results.directory import Description, ResultsDirectory
+from ..results.journal import Saved
+from .record import OpenRecord, RecordOpener
+from .settings import RunSettings
+from .tally import Tally
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Everything that is known before the first attempt.
+
+    ``due`` are the attempts to run. ``complete``: nothing was left to do, and the record has been
+    told so.
+    """
+
+    plan: Plan
+    tasks: Tuple[Task, ...]
+    directory: ResultsDirectory
+    record: OpenRecord
+    due: List[Attempt]
+    tally: Tally
+    complete: bool
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What it takes to open a run.
+
+    Args:
+        config: What the user states.
+        api: AgentLoop.
+        settings: How to run.
+        solution: The solution's name and hash.
+        evaluators: The names of local evaluators.
+        now: Seconds since the epoch.
+    """
+
+    config: AgentLoopConfig
+    api: AgentLoopApi
+    settings: RunSettings
+    solution: Mapping[str, str]
+    evaluators: Tuple[str, ...] = ()
+    now: Callable[[], float] = time.time
+
+    def open(self, lacks_scores: Callable[[ResultsDirectory, Sequence[Task]], bool]) -> Opened:
+        """Open everything.
+
+        Args:
+            lacks_scores: Whether done attempts still lack local scores.
+
+        Raises:
+            ExperimentError: As the table of ``run.experiment`` says.
+        """
+        settings = self.settings
+        plan = self.config.resolve_experiment_plan(api=self.api)
+        tasks = load_tasks(self.api, plan, limit=settings.limit, item_ids=settings.item_ids)
+        directory = ResultsDirectory.inspect(settings.result_dir, plan.identity, settings.resume)
+        try:
+            return self._open_record(plan, tasks, directory, lacks_scores)
+        except BaseException:
+            directory.close()
+            raise
+
+    def _open_record(
+        self,
+        plan: Plan,
+        tasks: Tuple[Task, ...],
+        directory: ResultsDirectory,
+        lacks_scores: Callable[[ResultsDirectory, Sequence[Task]], bool],
+    ) -> Opened:
+        earlier = dict(directory.meta)
+        directory.begin(self._description(plan), tasks, int(self.now() * 1000))
+        every = all_attempts(tasks, self.settings.n_repeat)
+        due = directory.settle(every)
+        if self.settings.retry_failed:
+            due = with_failed(every, due, directory.state.saved)
+        _say_what_is_skipped(directory, tasks, earlier, self.now())
+        tally = Tally(len(every), directory.state.saved.values())
+        known = str(directory.meta.get("record_id") or "")
+        nothing_left = (
+            not due and not directory.undelivered(known) and not lacks_scores(directory, tasks)
+        )
+        asked = self._asked(tally, nothing_left)
+        opener = RecordOpener(self.api, plan, directory, now=self.now)
+        record = opener.open(asked, self.settings.record_id, self.settings.client_token)
+        complete = nothing_left and record.record_id == known
+        return Opened(plan, tasks, directory, record, due, tally, complete)
+
+    def _asked(self, tally: Tally, complete: bool) -> Dict[str, Any]:
+        body: Dict[str, Any] = {"status": "completed" if complete else "running"}
+        if complete:
+            body["completedAt"] = int(self.now() * 1000)
+        body.update(tally.counts.body())
+        return body
+
+    def _description(self, plan: Plan) -> Description:
+        return Description(
+            plan,
+            self.settings.n_repeat,
+            self.solution,
+            self.settings.version,
+            self.settings.parameters,
+            self.evaluators,
+        )
+
+
+def all_attempts(tasks: Sequence[Task], n_repeat: int) -> List[Attempt]:
+    """Repeat 0 over all tasks, then repeat 1, and so on."""
+    return [Attempt(task, str(repeat)) for repeat in range(n_repeat) for task in tasks]
+
+
+def with_failed(
+    every: Sequence[Attempt], due: Sequence[Attempt], saved: Mapping[Any, Saved]
+) -> List[Attempt]:
+    """``due`` and the attempts that failed before, as their next try, in order."""
+    wanted = {attempt.key for attempt in due}
+    again: List[Attempt] = []
+    for attempt in every:
+        known = saved.get(attempt.key)
+        if attempt.key in wanted:
+            again.append(attempt)
+        elif known is not None and known.status == "failed":
+            again.append(Attempt(attempt.task, attempt.repeat_id, known.number + 1))
+    return again
+
+
+def _say_what_is_skipped(
+    directory: ResultsDirectory, tasks: Sequence[Task], earlier: Mapping[str, Any], now: float
+) -> None:
+    done = len(directory.state.saved)
+    if not done:
+        return
+    solution: Dict[str, Any] = dict(earlier.get("solution") or {})
+    changed = solution.get("hash") not in (None, directory.meta["solution"].get("hash"))
+    age_s = now - float(earlier.get("experiment_start_time") or now * 1000) / 1000
+    logger.warning(
+        "%d attempts in %s are done already (begun %s ago) and are not run again%s. Pass "
+        "resume=False to start afresh.",
+        done,
+        directory.path,
+        _duration(age_s),
+        "; the solution has CHANGED since they were answered" if changed else "",
+    )
+    stale = directory.stale_folders(tasks)
+    if stale:
+        logger.warning(
+            "%d task folders belong to rows that changed or left the plan; they stay in %s and "
+            "are not counted (a new dataset column changes every row).",
+            len(stale),
+            directory.path,
+        )
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return "{:.0f} {}".format(seconds / size, unit)
+    return "{:.0f} seconds".format(max(0.0, seconds))
