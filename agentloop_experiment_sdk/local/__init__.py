@@ -2,6 +2,7 @@
 
 from .embedded import Endpoints, LocalAgentLoop
 from .exchange import Request, ServiceError
-from .faults import Fault, Faults
+from .fault import Fault
+from .faults import Faults
 
 __all__ = ["Endpoints", "Fault", "Faults", "LocalAgentLoop", "Request", "ServiceError"]

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict
 
 from .evaluations import add_scores
 from .exchange import Reply, Request, ServiceError, json_reply
-from .faults import Fault
+from .fault import Fault
 from .platform import RUN
 from .runs import get_run
 

@@ -58,9 +58,9 @@ class Datasets:
             raise ServiceError(
                 409, "DatasetAlreadyExist", "The dataset {} exists already.".format(name)
             )
-        columns = ", ".join(quoted(column) for column in document["schema"])
+        schema: Mapping[str, Any] = document["schema"]
+        columns = ", ".join(_declared(column, key["type"]) for column, key in schema.items())
         try:
-            # columns have no declared type, so every value keeps its own
             self._tables(space).execute("CREATE TABLE {} ({})".format(quoted(name), columns))
         except (sqlite3.Error, ValueError) as error:
             raise _invalid("The dataset cannot be made: {}".format(error)) from error
@@ -70,8 +70,9 @@ class Datasets:
         """Append rows, all or none; a column that is new is added. Returns their number."""
         document = self.get(space, name)
         for column in new_columns(document["schema"], rows):
-            self._add_column(space, name, column)
-            document["schema"][column] = {"type": column_type([row.get(column) for row in rows])}
+            kind = column_type([row.get(column) for row in rows])
+            self._add_column(space, name, _declared(column, kind))
+            document["schema"][column] = {"type": kind}
         self._settle_booleans(space, document, rows)
         columns = list(document["schema"])
         booleans = set(document["booleans"])
@@ -118,11 +119,9 @@ class Datasets:
 
     def _add_column(self, space: str, name: str, column: str) -> None:
         try:
-            self._tables(space).execute(
-                "ALTER TABLE {} ADD COLUMN {}".format(quoted(name), quoted(column))
-            )
+            self._tables(space).execute("ALTER TABLE {} ADD COLUMN {}".format(quoted(name), column))
         except (sqlite3.Error, ValueError) as error:
-            raise _invalid("The column {!r} cannot be added: {}".format(column, error)) from error
+            raise _invalid("The column {} cannot be added: {}".format(column, error)) from error
 
     def _settle_booleans(self, space: str, document: Document, rows: Sequence[Row]) -> None:
         """Keep a column of nothing but booleans as 0 and 1, so that ``WHERE flag`` works.
@@ -198,6 +197,14 @@ def column_type(values: Iterable[Any]) -> str:
     if kinds and kinds <= {int, float}:
         return "double"
     return "json" if kinds and kinds <= {dict, list, bool} else "text"
+
+
+def _declared(column: str, kind: str) -> str:
+    """A column for CREATE TABLE; declared only if whole numbers, so that ``id IN ('1')`` works.
+
+    Columns of any other kind have no declared type, so every value keeps its own.
+    """
+    return quoted(column) + (" INTEGER" if kind == "long" else "")
 
 
 def _stored(value: Any, is_boolean: bool) -> Any:

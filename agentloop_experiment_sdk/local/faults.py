@@ -10,16 +10,11 @@ import re
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Callable, Dict, List, Optional, Tuple
 
 from .exchange import Request
+from .fault import ANY, SLS_ACTIONS, Actions, Condition, Fault, Verdict
 
-Condition = Callable[[Request], bool]
-Actions = Union[str, Tuple[str, ...], List[str]]
-
-ANY = "*"
-SLS_ACTIONS = "sls:*"
-OPENAPI_ACTIONS = "openapi:*"
 _REOPENED = ("running", "pending")
 _CLOSED = ("completed", "failed", "cancelled", "timeout")
 _TRACE = re.compile(r'traceId\s*:\s*"?([0-9a-fA-F]+)', re.IGNORECASE)
@@ -30,102 +25,6 @@ _OUTAGES: Dict[str, Tuple[int, str, str]] = {
     "429": (429, "ExceedQuota", "too many requests"),
 }
 OUTAGE_MODES = tuple(_OUTAGES) + ("refuse", "hang")
-
-
-@dataclass
-class Verdict:
-    """What the active faults do to one request; with nothing set it is served as usual."""
-
-    delay: float = 0.0
-    status: int = 0
-    code: str = ""
-    message: str = ""
-    retry_after: Optional[float] = None
-    cut: str = ""
-    hang: bool = False
-
-    @property
-    def final(self) -> bool:
-        """Whether the request's outcome is decided, so that later faults do not see it."""
-        return bool(self.status or self.cut or self.hang)
-
-
-class Fault:
-    """One injected fault.
-
-    Args:
-        effect: What it does to a request it hits.
-        actions: Action names, ``"*"``, ``"sls:*"`` or ``"openapi:*"``.
-        after: Matching requests that pass unharmed first.
-        times: Hits before the fault ends by itself; None for no end.
-        every: Hit only every k-th matching request.
-        when: Hit only requests for which this returns true; called on the server's thread.
-        containing: Hit only requests whose target, body or decoded log values hold this text.
-    """
-
-    def __init__(
-        self,
-        effect: Verdict,
-        actions: Actions,
-        *,
-        after: int = 0,
-        times: Optional[int] = None,
-        every: int = 1,
-        when: Optional[Condition] = None,
-        containing: str = "",
-    ) -> None:
-        if after < 0 or every < 1 or (times is not None and times < 1):
-            raise ValueError("after must be 0 or more; every and times must be 1 or more")
-        self.effect = effect
-        self.actions = (actions,) if isinstance(actions, str) else tuple(actions)
-        self.hits = 0
-        self._after = after
-        self._times = times
-        self._every = every
-        self._when = when
-        self._containing = containing
-        self._seen = 0
-        self._stopped = threading.Event()
-
-    def stop(self) -> None:
-        """Take the fault back; requests that hang already keep hanging."""
-        self._stopped.set()
-
-    @property
-    def active(self) -> bool:
-        """Whether the fault can still hit a request."""
-        return not self._stopped.is_set()
-
-    @property
-    def looks_inside(self) -> bool:
-        """Whether the fault depends on the contents of requests."""
-        return bool(self._containing or self._when)
-
-    def __enter__(self) -> Fault:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.stop()
-
-    def strikes(self, request: Request, group: str) -> bool:
-        """Whether this request is hit; counts it. Called on the server's thread only."""
-        if not self.active or not self._concerns(request, group):
-            return False
-        self._seen += 1
-        position = self._seen - self._after
-        if position < 1 or position % self._every:
-            return False
-        self.hits += 1
-        if self._times is not None and self.hits >= self._times:
-            self.stop()
-        return True
-
-    def _concerns(self, request: Request, group: str) -> bool:
-        if not {ANY, group, request.action} & set(self.actions):
-            return False
-        if self._containing and not request.contains(self._containing):
-            return False
-        return self._when is None or bool(self._when(request))
 
 
 class Faults:
@@ -143,14 +42,35 @@ class Faults:
         self._reopening: Optional[_RefusedReopening] = None
         self._ignores_tokens = False
 
-    def latency(self, seconds: float, action: Actions = ANY) -> Fault:
+    def latency(
+        self,
+        seconds: float,
+        action: Actions = ANY,
+        *,
+        after: int = 0,
+        times: Optional[int] = None,
+        every: int = 1,
+        when: Optional[Condition] = None,
+        containing: str = "",
+    ) -> Fault:
         """Answer ``action`` that many seconds late; the request itself is carried out at once.
 
-        The latency of a named action replaces the one of ``"*"`` and of its service.
+        The latency of a named action replaces the one of ``"*"`` and of its service. The other
+        arguments are those of :class:`Fault`.
         """
         if seconds < 0:
             raise ValueError("seconds must be 0 or more")
-        return self._add(Fault(Verdict(delay=seconds), action))
+        return self._add(
+            Fault(
+                Verdict(delay=seconds),
+                action,
+                after=after,
+                times=times,
+                every=every,
+                when=when,
+                containing=containing,
+            )
+        )
 
     def slow_previews(self, seconds: float) -> Fault:
         """Answer PreviewPipeline that many seconds late."""
@@ -164,7 +84,11 @@ class Faults:
         *,
         message: str = "",
         retry_after: Optional[float] = None,
-        **selection: Any,
+        after: int = 0,
+        times: Optional[int] = None,
+        every: int = 1,
+        when: Optional[Condition] = None,
+        containing: str = "",
     ) -> Fault:
         """Answer with an error; the request is not carried out.
 
@@ -174,26 +98,60 @@ class Faults:
             code: The error code in the body.
             message: The error message; by default it says that the fault was injected.
             retry_after: Seconds for ``Retry-After`` and, in ms, ``x-acs-retry-after``.
-            **selection: ``after``, ``times``, ``every``, ``when``, ``containing``: see
-                :class:`Fault`.
+            after, times, every, when, containing: As in :class:`Fault`.
         """
         text = message or "injected fault {}".format(code)
         effect = Verdict(status=status, code=code, message=text, retry_after=retry_after)
-        return self._add(Fault(effect, action, **selection))
+        return self._add(
+            Fault(
+                effect,
+                action,
+                after=after,
+                times=times,
+                every=every,
+                when=when,
+                containing=containing,
+            )
+        )
 
-    def drop(self, action: Actions, *, stored: bool, **selection: Any) -> Fault:
+    def drop(
+        self,
+        action: Actions,
+        *,
+        stored: bool,
+        after: int = 0,
+        times: Optional[int] = None,
+        every: int = 1,
+        when: Optional[Condition] = None,
+        containing: str = "",
+    ) -> Fault:
         """Close the connection instead of answering.
 
         Args:
             action: Action names, ``"*"``, ``"sls:*"`` or ``"openapi:*"``.
             stored: True carries the request out first, so that only its answer is lost.
-            **selection: ``after``, ``times``, ``every``, ``when``, ``containing``: see
-                :class:`Fault`.
+            after, times, every, when, containing: As in :class:`Fault`.
         """
-        return self._add(Fault(Verdict(cut="after" if stored else "before"), action, **selection))
+        return self._add(
+            Fault(
+                Verdict(cut="after" if stored else "before"),
+                action,
+                after=after,
+                times=times,
+                every=every,
+                when=when,
+                containing=containing,
+            )
+        )
 
     def outage(
-        self, mode: str = "503", action: Actions = SLS_ACTIONS, *, after: int = 0, **selection: Any
+        self,
+        mode: str = "503",
+        action: Actions = SLS_ACTIONS,
+        *,
+        after: int = 0,
+        times: Optional[int] = None,
+        when: Optional[Condition] = None,
     ) -> Fault:
         """Begin an outage, by default of SLS as a whole; it ends with ``stop()``.
 
@@ -202,7 +160,8 @@ class Faults:
                 connection is closed) or ``"hang"`` (no answer ever).
             action: What is out; ``"PutLogs"`` for writes alone.
             after: Requests of ``action`` that pass before the outage begins.
-            **selection: ``times``, ``every``, ``when``, ``containing`` of :class:`Fault`.
+            times: Requests it hits before it ends by itself; None for no end.
+            when: Hit only requests for which this returns true.
         """
         if mode not in OUTAGE_MODES:
             raise ValueError("mode must be one of " + ", ".join(OUTAGE_MODES))
@@ -211,7 +170,7 @@ class Faults:
             effect = Verdict(status=status, code=code, message=message)
         else:
             effect = Verdict(cut="before") if mode == "refuse" else Verdict(hang=True)
-        return self._add(Fault(effect, action, after=after, **selection))
+        return self._add(Fault(effect, action, after=after, times=times, when=when))
 
     def empty_previews(
         self,

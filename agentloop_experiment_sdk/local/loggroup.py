@@ -53,7 +53,7 @@ def parse_log_group(raw: bytes) -> List[Dict[str, str]]:
         elif number == 4:
             common["__source__"] = value.decode("utf-8")
         elif number == 6:
-            key, text = _pair(value, 0, len(value))
+            key, text = _pair(value)
             common["__tag__:" + key] = text
     return [_row(log, common) for log in logs]
 
@@ -103,7 +103,7 @@ def _row(log: bytes, common: Dict[str, str]) -> Dict[str, str]:
         if number == 1 and kind == _VARINT:
             time = str(value)
         elif number == 2 and isinstance(value, bytes):
-            key, text = _pair(value, 0, len(value))
+            key, text = _pair(value)
             row[key] = text
     if not time:
         raise ValueError("a log has no time")
@@ -113,13 +113,11 @@ def _row(log: bytes, common: Dict[str, str]) -> Dict[str, str]:
     return row
 
 
-def _pair(data: bytes, at: int, end: int) -> Tuple[str, str]:
-    """Key and value of a content; the two short fields that every writer sends come first."""
-    if end >= 4 and data[at] == 0x0A and data[at + 1] < 0x80:
-        middle = at + 2 + data[at + 1]
-        if middle + 1 < end and data[middle] == 0x12 and middle + 2 + data[middle + 1] == end:
-            key = data[at + 2 : middle].decode("utf-8")
-            return key, data[middle + 2 :].decode("utf-8", "replace")
+def _pair(data: bytes) -> Tuple[str, str]:
+    """Key and value of a content or a tag."""
+    quick = _plain_pair(data)
+    if quick is not None:
+        return quick
     found: Dict[int, bytes] = {}
     for number, _, value in _fields(data):
         if isinstance(value, bytes):
@@ -131,6 +129,22 @@ def _pair(data: bytes, at: int, end: int) -> Tuple[str, str]:
     return found[1].decode("utf-8"), found[2].decode("utf-8", "replace")
 
 
+def _plain_pair(data: bytes) -> Optional[Tuple[str, str]]:
+    """A short key and then a value and nothing else, as writers send it; None for the rest."""
+    end = len(data)
+    if end < 4 or data[0] != 0x0A or not 0 < data[1] < 0x80:
+        return None
+    middle = 2 + data[1]
+    if middle + 1 >= end or data[middle] != 0x12:
+        return None
+    size, at = data[middle + 1], middle + 2
+    if size >= 0x80:
+        size, at = _varint(data, middle + 1)
+    if at + size != end:
+        return None
+    return data[2:middle].decode("utf-8"), data[at:].decode("utf-8", "replace")
+
+
 def _fields(data: bytes) -> Iterator[_Field]:
     """The fields of a message in order: number, wire type and value.
 
@@ -139,24 +153,31 @@ def _fields(data: bytes) -> Iterator[_Field]:
     """
     at, end = 0, len(data)
     while at < end:
-        tag, at = _varint(data, at)
-        number, kind = tag >> 3, tag & 7
-        if not number:
+        tag = data[at]
+        at += 1
+        if tag >= 0x80:
+            tag, at = _varint(data, at - 1)
+        kind = tag & 7
+        if tag < 8:
             raise ValueError("field number 0")
         if kind == _VARINT:
             value, at = _varint(data, at)
-            yield number, kind, value
+            yield tag >> 3, kind, value
             continue
-        if kind == _BYTES:
-            size, at = _varint(data, at)
-        elif kind in (_FIXED32, _FIXED64):
-            size = 4 if kind == _FIXED32 else 8
-        else:
-            raise ValueError("wire type {}".format(kind))
+        size, at = _size(data, at, kind)
         if at + size > end:
             raise ValueError("the message is cut")
-        yield number, kind, data[at : at + size]
+        yield tag >> 3, kind, data[at : at + size]
         at += size
+
+
+def _size(data: bytes, at: int, kind: int) -> Tuple[int, int]:
+    """The number of bytes of a field's value, and where they begin."""
+    if kind == _BYTES:
+        return _varint(data, at)
+    if kind in (_FIXED32, _FIXED64):
+        return 4 if kind == _FIXED32 else 8, at
+    raise ValueError("wire type {}".format(kind))
 
 
 def _varint(data: bytes, at: int) -> Tuple[int, int]:

@@ -22,7 +22,7 @@ MAX_BODY = 100 * 1024 * 1024
 _Result = TypeVar("_Result")
 _Head = Tuple[str, str, Dict[str, str], int]
 _REASONS = {status: text.encode("ascii") for status, text in responses.items()}
-_STARTED = "LocalAgentLoop is not running; use it inside its with block, or call start() first."
+_STOPPED = "LocalAgentLoop is not running; use it inside its with block, or call start() first."
 
 
 class _BadMessage(Exception):
@@ -71,11 +71,15 @@ class LoopServer:
         """
         loop = self.loop
         if loop is None:
-            raise RuntimeError(_STARTED)
+            raise RuntimeError(_STOPPED)
         if threading.current_thread() is self._thread:
             return work(*args)
         done: concurrent.futures.Future[_Result] = concurrent.futures.Future()
         loop.call_soon_threadsafe(_settle, done, work, args)
+        while not concurrent.futures.wait([done], timeout=1.0).done:
+            # a call that races close() may never be picked up
+            if self._thread is None or not self._thread.is_alive():
+                raise RuntimeError(_STOPPED)
         return done.result()
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Callable, Counter, List, Mapping, Optional, Sequence
 from . import control, openapi, sls
 from .evaluations import log_text
 from .exchange import Reply, Request, ServiceError
-from .faults import OPENAPI_ACTIONS, SLS_ACTIONS, Fault, Verdict
+from .fault import OPENAPI_ACTIONS, SLS_ACTIONS, Fault, Verdict
 from .loggroup import decode_put_logs
 from .platform import Platform
 from .signing import Verifier

@@ -13,6 +13,7 @@ import hmac
 import time
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Callable, Dict, Optional, Tuple
 from urllib.parse import quote, unquote
 
@@ -219,6 +220,7 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
+@lru_cache(maxsize=64)
 def _iso_seconds(text: str) -> Optional[float]:
     plain = text.replace("-", "").replace(":", "")
     try:
@@ -227,6 +229,7 @@ def _iso_seconds(text: str) -> Optional[float]:
         return None
 
 
+@lru_cache(maxsize=64)
 def _http_seconds(text: str) -> Optional[float]:
     try:
         return parsedate_to_datetime(text).timestamp()
