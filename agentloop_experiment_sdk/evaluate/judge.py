@@ -31,6 +31,7 @@ from .selection import (
 Post = Callable[[str, Mapping[str, str], bytes, float], Tuple[int, Mapping[str, str], bytes]]
 
 _MAX_PAUSE = 60.0
+_MAX_OBJECTS = 500
 _TASK = """You judge the answer of an AI agent by this rubric:
 
 {rubric}
@@ -308,9 +309,12 @@ def _content(reply: Mapping[str, Any]) -> str:
 
 def _objects(text: str) -> Iterator[Dict[str, Any]]:
     """The JSON objects in ``text``, the last first: a model may think aloud before its verdict."""
-    decoder, position = json.JSONDecoder(), text.find("{")
+    decoder = json.JSONDecoder()
     found: List[Dict[str, Any]] = []
-    while position >= 0:
+    position = text.find("{")
+    for _ in range(_MAX_OBJECTS):  # each brace that opens nothing may cost a scan of what follows
+        if position < 0:
+            break
         try:
             value, end = decoder.raw_decode(text, position)
             found.append(value)

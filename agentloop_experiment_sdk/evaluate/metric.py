@@ -55,10 +55,13 @@ class MetricResult:
 
 
 def metric_type(result: Any) -> Optional[str]:
-    """``category`` for text and bool, ``numerical`` for numbers, None for anything else."""
+    """``category`` for text and bool, ``numerical`` for finite numbers, None for anything else."""
     if isinstance(result, (bool, str)):
         return CATEGORY
-    return NUMERICAL if isinstance(result, (int, float)) else None
+    try:
+        return NUMERICAL if math.isfinite(result) else None
+    except (TypeError, OverflowError):  # an int beyond every float is no score either
+        return None
 
 
 def timestamp() -> str:

@@ -51,6 +51,8 @@ def post(
             content = answer.read(MAX_BYTES + 1)
             if len(content) > MAX_BYTES:
                 raise OSError("the answer is larger than {} bytes".format(MAX_BYTES))
+            if answer.length:  # read(n) does not complain of an answer that ends too early
+                raise ConnectionError("the answer ended {} bytes early".format(answer.length))
             return answer.status, dict(answer.headers.items()), content
     except http.client.HTTPException as error:
         raise ConnectionError("{}: {}".format(type(error).__name__, error)) from error

@@ -31,44 +31,40 @@ def aggregate_metrics(evaluations: Evaluations, involved: Sequence[str]) -> Dict
 
 
 def _aggregate(name: str, evaluations: Evaluations, involved: Sequence[str]) -> Dict[str, Any]:
-    scores = {}
-    for task_id in involved:
-        score = evaluations.get(task_id, {}).get(name, {}).get("result")
-        if _is_score(score):
-            scores[task_id] = score
-    numerical = bool(scores) and all(_is_number(score) for score in scores.values())
-    distribution = scores if numerical else _by_category(scores)
-    return {
-        "type": NUMERICAL if numerical else CATEGORY,
-        "involved_tasks": len(involved),
-        "completed_tasks": len(scores),
-        "incomplete_tasks": len(involved) - len(scores),
-        "aggregation": _statistics(list(scores.values())) if numerical else _shares(distribution),
-        "distribution": distribution,
+    found = {task_id: evaluations.get(task_id, {}).get(name, {}) for task_id in involved}
+    scores: Dict[str, Any] = {
+        task_id: content["result"]
+        for task_id, content in found.items()
+        if isinstance(content.get("result"), (bool, str)) or _is_number(content.get("result"))
     }
+    summed = _numerical if scores and all(map(_is_number, scores.values())) else _categories
+    return dict(
+        summed(scores),
+        involved_tasks=len(found),
+        completed_tasks=len(scores),
+        incomplete_tasks=len(found) - len(scores),
+    )
 
 
 def _is_number(score: Any) -> bool:
-    return isinstance(score, (int, float)) and not isinstance(score, bool) and math.isfinite(score)
+    try:
+        return type(score) in (int, float) and math.isfinite(score)
+    except OverflowError:  # an int beyond every float
+        return False
 
 
-def _is_score(score: Any) -> bool:
-    return isinstance(score, (bool, str)) or _is_number(score)
+def _numerical(scores: Mapping[str, float]) -> Dict[str, Any]:
+    values = list(scores.values())
+    mean = math.fsum(value / len(values) for value in values)  # the sum itself could overflow
+    aggregation = {"mean": mean, "max": max(values), "min": min(values)}
+    return {"type": NUMERICAL, "aggregation": aggregation, "distribution": dict(scores)}
 
 
-def _statistics(scores: List[float]) -> Dict[str, float]:
-    mean = math.fsum(scores) / len(scores)
-    return {"mean": mean, "max": max(scores), "min": min(scores)}
-
-
-def _by_category(scores: Mapping[str, Any]) -> Dict[str, List[str]]:
+def _categories(scores: Mapping[str, Any]) -> Dict[str, Any]:
     categories: Dict[str, List[str]] = {}
     for task_id, score in scores.items():
         text = str(score).lower() if isinstance(score, bool) else str(score)
         categories.setdefault(text, []).append(task_id)
-    return dict(sorted(categories.items()))
-
-
-def _shares(categories: Mapping[str, List[str]]) -> Dict[str, float]:
-    total = sum(map(len, categories.values()))
-    return {category: len(task_ids) / total for category, task_ids in categories.items()}
+    distribution = dict(sorted(categories.items()))
+    shares = {category: len(ids) / len(scores) for category, ids in distribution.items()}
+    return {"type": CATEGORY, "aggregation": shares, "distribution": distribution}
