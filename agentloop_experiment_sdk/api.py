@@ -1,17 +1,159 @@
-"""The functions users call: check the arguments, hand over to ``run``."""
+"""What users call: check the arguments, hand over to ``run``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence, Union
 
 from .plan.config import AgentLoopConfig
 
 if TYPE_CHECKING:
     import os
 
+    from .report.summary import ExperimentResult
+    from .run.check import CheckReport
+    from .run.events import Event
+    from .run.experiment import ExperimentRun
     from .run.settings import RunSettings
 
 Path = Union[str, "os.PathLike[str]"]
+
+
+class Experiment:
+    """An experiment: a plan, a solution, and how to run the one through the other.
+
+    Making one does no IO. It can be run again: what is done is not run twice.
+
+    Args:
+        config: Which plan to run, and how to reach AgentLoop.
+        solution: Takes a ``Task`` and, if it likes, a ``pre_hook``; sync or async; returns a
+            ``SolutionOutput`` or any value.
+        result_dir: The results directory.
+        n_repeat: How often each row is run.
+        n_workers: How many rows run at once.
+        serial: With one worker, run a sync solution in the calling thread.
+        resume: None goes on with an earlier run of the same experiment in ``result_dir`` and moves
+            any other one to ``history/``; True demands that there is one to go on with; False
+            always starts afresh.
+        retry_failed: Run rows again that failed in an earlier run.
+        row_retries: Try a failed row so many times more within this run; every try is kept.
+        task_timeout: Seconds after which a row fails, whatever its solution does.
+        limit: Run only the first so many rows.
+        item_ids: Run only the rows with these dataset item ids.
+        max_failures: End the run when more rows than this failed; a float is a share of all rows.
+        stop_if_first: End the run when its first so many rows all failed with the same error.
+        on_event: Called with every event of the run (``run.events``), from the run's own thread.
+        progress: None logs progress at level INFO, True shows a bar (extra ``[progress]``), False
+            says nothing; a callable gets the events.
+        evaluators: Local evaluators, ``(task, output) -> bool | number | text | dict``.
+        client_token: Makes the creation of the record idempotent where the platform allows.
+        record_id: Write under this record instead of creating one.
+        version: What is being tested; goes to ``experiment_config`` and ``task.metadata``.
+        parameters: Likewise, any mapping.
+        on_undelivered: ``"complete"`` completes the record although rows could not be delivered;
+            ``"hold"`` leaves it running until ``deliver`` has sent them.
+        drain_timeout: Seconds to keep trying at the end while SLS accepts nothing.
+        stop_grace: Seconds that an interrupted run may take to put things in order.
+        fsync: Flush every file to the disk: safe against power loss, and slower.
+
+    Raises:
+        ConfigurationError: An argument cannot be used.
+    """
+
+    def __init__(
+        self,
+        config: AgentLoopConfig,
+        solution: Any,
+        result_dir: Path = "./results",
+        n_repeat: int = 1,
+        n_workers: int = 4,
+        *,
+        serial: bool = False,
+        resume: Optional[bool] = None,
+        retry_failed: bool = False,
+        row_retries: int = 0,
+        task_timeout: Optional[float] = None,
+        limit: Optional[int] = None,
+        item_ids: Optional[Sequence[Any]] = None,
+        max_failures: Union[None, int, float] = None,
+        stop_if_first: Optional[int] = None,
+        on_event: Optional[Callable[[Event], None]] = None,
+        progress: Union[None, bool, Callable[[Event], None]] = None,
+        evaluators: Sequence[Any] = (),
+        client_token: Optional[str] = None,
+        record_id: Optional[str] = None,
+        version: str = "",
+        parameters: Optional[Mapping[str, Any]] = None,
+        on_undelivered: str = "complete",
+        drain_timeout: float = 300.0,
+        stop_grace: float = 5.0,
+        fsync: bool = False,
+    ) -> None:
+        options = dict(locals())
+        for name in ("self", "config", "solution", "item_ids", "parameters"):
+            del options[name]
+        self._config = config
+        self._solution = solution
+        self._settings = _settings(options, item_ids, parameters)
+        self._run: Optional[ExperimentRun] = self._new_run()
+
+    def run(self) -> ExperimentResult:
+        """Run the experiment and wait for its end.
+
+        Returns:
+            The result, as ``load_result(result_dir)`` would read it.
+
+        Raises:
+            ConfigurationError: The config or its credentials cannot be used; nothing was sent.
+            PlanError: The plan cannot be run offline; nothing was written.
+            DatasetError: The dataset is empty or cannot be read; nothing was written.
+            ResultsDirectoryError: The results directory is in use, or cannot be written.
+            CloudError: AgentLoop refused or did not answer.
+            RunAbortedError: ``max_failures``, ``stop_if_first`` or stuck rows ended the run.
+            KeyboardInterrupt: Ctrl-C; finished rows are kept and delivered.
+        """
+        self._take_run().execute()
+        return self._result()
+
+    async def arun(self) -> ExperimentResult:
+        """``run`` for code that awaits: async solutions run on the caller's event loop, blocking
+        work stays off it. Cancelling it equals ``stop()``."""
+        await self._take_run().execute_async()
+        return self._result()
+
+    def stop(self) -> None:
+        """End the run early, from any thread; ``run`` then returns what is done.
+
+        Running rows are ended or given a grace, finished ones are kept and delivered, and the
+        record becomes ``failed``. Run again to go on.
+        """
+        if self._run is not None:
+            self._run.stop()
+
+    def check(self, limit: Optional[int] = None) -> CheckReport:
+        """Ask for everything a run needs, without creating a record.
+
+        Args:
+            limit: Also call the agent for so many rows.
+        """
+        from .run.check import Check
+
+        return Check(self._config, self._solution, self._settings).run(limit)
+
+    def _new_run(self) -> ExperimentRun:
+        from .run.experiment import ExperimentRun
+
+        return ExperimentRun(self._config, self._solution, self._settings)
+
+    def _take_run(self) -> ExperimentRun:
+        """A run that was not used yet; the one made first lets ``stop`` come before ``run``."""
+        if self._run is None or self._run.used:
+            self._run = self._new_run()
+        return self._run
+
+    def _result(self) -> ExperimentResult:
+        from .report.summary import load_result
+
+        return load_result(self._settings.result_dir)
 
 
 def run_experiment(
@@ -34,15 +176,15 @@ def run_experiment(
         result_dir: The results directory. A run in the directory of an earlier one goes on with it.
         n_repeat: How often each row is run.
         n_workers: How many rows run at once.
-        **options: The keyword options of ``Experiment``.
+        **options: The other options of ``Experiment``.
 
     Returns:
         The id of the experiment record.
 
     Raises:
-        ExperimentError: See ``Experiment.run``.
+        ExperimentError: As ``Experiment.run``.
     """
-    return _run(config, solution, _settings(result_dir, n_repeat, n_workers, True, options))
+    return _record_id(config, solution, result_dir, n_repeat, n_workers, True, options)
 
 
 def run_experiment_parallel(
@@ -57,24 +199,133 @@ def run_experiment_parallel(
 
     Arguments, return value and errors are those of ``run_experiment``.
     """
-    return _run(config, solution, _settings(result_dir, n_repeat, n_workers, False, options))
+    return _record_id(config, solution, result_dir, n_repeat, n_workers, False, options)
+
+
+def run_multi_turn_experiment(
+    config: AgentLoopConfig,
+    url: str,
+    *,
+    session_id: Optional[str] = None,
+    result_dir: Path = "./results",
+    n_repeat: int = 1,
+    n_workers: int = 4,
+    parallel: bool = True,
+    **solution_options: Any,
+) -> str:
+    """Run whole conversations against an HTTP agent: one dataset row is one conversation.
+
+    Args:
+        config: Which plan to run.
+        url: Where each turn is posted.
+        session_id: The session id of every conversation; by default each gets its own.
+        result_dir: The results directory.
+        n_repeat: How often each conversation is held.
+        n_workers: How many are held at once.
+        parallel: False holds them one after the other.
+        **solution_options: Those of ``multi_turn_http_solution_with``, and those of ``Experiment``.
+
+    Returns:
+        The id of the experiment record.
+    """
+    from .solutions.conversation import multi_turn_http_solution_with
+
+    made_with, options = _split_options(solution_options)
+    solution = multi_turn_http_solution_with(url, session_id=session_id, **made_with)
+    workers = n_workers if parallel else 1
+    return _record_id(config, solution, result_dir, n_repeat, workers, not parallel, options)
+
+
+def run_multi_turn_agent_experiment(
+    config: AgentLoopConfig,
+    command_builder: Callable[..., Any],
+    *,
+    session_id: Optional[str] = None,
+    result_dir: Path = "./results",
+    n_repeat: int = 1,
+    n_workers: int = 1,
+    parallel: bool = False,
+    **solution_options: Any,
+) -> str:
+    """Run whole conversations with a command-line agent: one command a turn, one session a row.
+
+    Args:
+        config: Which plan to run.
+        command_builder: ``(message, session_id, turn_index, task) -> argv``.
+        session_id: The session id of every conversation; by default each gets its own.
+        result_dir: The results directory.
+        n_repeat: How often each conversation is held.
+        n_workers: How many are held at once.
+        parallel: False holds them one after the other.
+        **solution_options: Those of ``multi_turn_cli_solution``, and those of ``Experiment``.
+
+    Returns:
+        The id of the experiment record.
+    """
+    from .solutions.conversation import multi_turn_cli_solution
+
+    made_with, options = _split_options(solution_options)
+    solution = multi_turn_cli_solution(command_builder, session_id=session_id, **made_with)
+    workers = n_workers if parallel else 1
+    return _record_id(config, solution, result_dir, n_repeat, workers, not parallel, options)
+
+
+def local_config(local: Any, plan_id: str, **settings: Any) -> AgentLoopConfig:
+    """The config that runs a plan of a ``LocalAgentLoop``.
+
+    Args:
+        local: A started ``LocalAgentLoop``, or its ``endpoints``.
+        plan_id: What ``local.create_plan`` returned.
+        **settings: Further settings of ``AgentLoopConfig``; they win.
+    """
+    endpoints = getattr(local, "endpoints", local)
+    known = {
+        "agent_space": endpoints.agent_space,
+        "experiment_plan_id": plan_id,
+        "region_id": endpoints.region_id,
+        "access_key_id": endpoints.access_key_id,
+        "access_key_secret": endpoints.access_key_secret,
+        "agentloop_endpoint": endpoints.agentloop_endpoint,
+        "sls_endpoint": endpoints.sls_endpoint,
+    }
+    return AgentLoopConfig(**{**known, **settings})
+
+
+def _record_id(
+    config: AgentLoopConfig,
+    solution: Any,
+    result_dir: Path,
+    n_repeat: int,
+    n_workers: int,
+    serial: bool,
+    options: Mapping[str, Any],
+) -> str:
+    experiment = Experiment(
+        config, solution, result_dir, n_repeat, n_workers, serial=serial, **options
+    )
+    return experiment._take_run().execute().record_id
 
 
 def _settings(
-    result_dir: Path, n_repeat: int, n_workers: int, serial: bool, options: Any
+    options: Mapping[str, Any],
+    item_ids: Optional[Sequence[Any]],
+    parameters: Optional[Mapping[str, Any]],
 ) -> RunSettings:
     from .run.settings import RunSettings
 
     return RunSettings(
-        result_dir=result_dir,  # type: ignore[arg-type]
-        n_repeat=n_repeat,
-        n_workers=n_workers,
-        serial=serial,
+        item_ids=None if item_ids is None else tuple(item_ids),
+        parameters={} if parameters is None else parameters,
         **options,
     )
 
 
-def _run(config: AgentLoopConfig, solution: Any, settings: RunSettings) -> str:
-    from .run.experiment import ExperimentRun
+def _split_options(options: Mapping[str, Any]) -> Any:
+    """The options of a solution, and those of ``Experiment``."""
+    import inspect
 
-    return ExperimentRun(config, solution, settings).execute().record_id
+    run = set(inspect.signature(Experiment.__init__).parameters)
+    return (
+        {name: value for name, value in options.items() if name not in run},
+        {name: value for name, value in options.items() if name in run},
+    )

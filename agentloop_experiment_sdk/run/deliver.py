@@ -25,7 +25,6 @@ from .flow import Flow, undelivered_message
 from .record import RecordReporter
 from .settings import RunSettings
 from .tally import Tally
-from .writers import WriterPool
 
 logger = logging.getLogger(__name__)
 
@@ -107,6 +106,7 @@ class _Sending:
         due = directory.undelivered(self._record_id)
         if due:
             self._send(due)
+        directory.fold_journal()
         left = directory.undelivered(self._record_id)
         if left:
             logger.error("%s", undelivered_message(directory, len(left)))
@@ -134,7 +134,7 @@ class _Sending:
             SlsLogstore(self._api.access, self._plan.project),
             Callbacks(flow.delivered, flow.undeliverable),
         )
-        flow.connect(_NoEngine(), _NoWriters(), dispatch)
+        flow.connect(_NoEngine(), _NoEngine(), dispatch)
         flow.run(due)
 
     def _complete(self) -> None:
@@ -147,7 +147,7 @@ class _Sending:
 
 
 class _NoEngine:
-    """Nothing is run by ``deliver``."""
+    """Stands for engine and writers: nothing is run or written by ``deliver``."""
 
     def submit(self, attempt: Attempt) -> None:
         """Never called."""
@@ -158,16 +158,6 @@ class _NoEngine:
 
     def stop(self) -> None:
         """Nothing to stop."""
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
-class _NoWriters(WriterPool):
-    """Nothing is written by ``deliver``."""
-
-    def __init__(self) -> None:
-        pass
 
     def close(self) -> None:
         """Nothing to close."""

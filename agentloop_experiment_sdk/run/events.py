@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
-from typing import Optional, Union
+from typing import Callable, Iterable, Optional, Union
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,15 @@ class RunFinished:
     record_id: str
     status: str
     undelivered: int
+
+
+def tell(listeners: Iterable[Callable[[Event], None]], event: Event) -> None:
+    """Tell ``event`` to all; a listener that raises does not stop the run."""
+    for listener in listeners:
+        try:
+            listener(event)
+        except Exception:
+            logger.exception("A listener of the run's events raised; the run goes on.")
 
 
 Event = Union[RecordCreated, AttemptDone, RowsDelivered, Progress, RunFinished]

@@ -40,7 +40,7 @@ from ..solutions.call import is_async, prepare
 from ..solutions.fingerprint import fingerprint_of
 from .dispatch import Destination, Dispatch
 from .engine import Engine, wait_for
-from .events import RecordCreated, RunFinished
+from .events import Event, RecordCreated, RunFinished, tell
 from .executor import Workers, make_engine
 from .flow import Flow, undelivered_message
 from .invoke import CallFacts
@@ -96,6 +96,7 @@ class ExperimentRun:
         self._api: Optional[AgentLoopApi] = None
         self._flow: Optional[Flow] = None
         self._stop_asked = False
+        self.used = False
         self._outcome: Optional[RunOutcome] = None
         self._error: Optional[BaseException] = None
 
@@ -159,6 +160,7 @@ class ExperimentRun:
 
     def _start(self, loop: Optional[asyncio.AbstractEventLoop]) -> Optional[Engine]:
         """Open the run and start its flow; None when nothing was left to do."""
+        self.used = True
         opened = self._open()
         if opened.complete:
             self._close_complete(opened)
@@ -328,13 +330,8 @@ class ExperimentRun:
             raise ExperimentError("The run ended without a result.")
         return self._outcome
 
-    def _tell(self, event: Any) -> None:
-        for listener in (self._settings.on_event, self._settings.progress):
-            if callable(listener):
-                try:
-                    listener(event)
-                except Exception:
-                    logger.exception("on_event raised; the run goes on.")
+    def _tell(self, event: Event) -> None:
+        tell(self._settings.listeners(), event)
 
 
 def _backlog(opened: Opened, scorer: Optional[Scorer]) -> _Backlog:

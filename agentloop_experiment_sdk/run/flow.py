@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Sequence, Set
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Protocol, Sequence, Set
 
 from ..errors import ResultsDirectoryError
 from ..models import Attempt, Result
@@ -21,7 +21,7 @@ from ..results.directory import ResultsDirectory
 from ..results.journal import Key, Saved
 from .dispatch import Dispatch, command_to_deliver
 from .engine import Engine, Outlet
-from .events import AttemptDone, Event, Progress, RowsDelivered
+from .events import AttemptDone, Event, Progress, RowsDelivered, tell
 from .messages import Delivered, Dropped, Scored, Stop, Undeliverable, Written
 from .record import RecordReporter
 from .scoring import ScoringPool
@@ -34,6 +34,14 @@ logger = logging.getLogger(__name__)
 RUNNING_GRACE_S = 2.0
 _BATCH = 512
 _TICK_S = 0.05
+
+
+class Closes(Protocol):
+    """Something that has to be closed when the run is over."""
+
+    def close(self) -> None:
+        """Let go of its threads."""
+        ...
 
 
 @dataclass
@@ -92,7 +100,7 @@ class Flow:
     def connect(
         self,
         engine: Engine,
-        writers: WriterPool,
+        writers: Closes,
         dispatch: Dispatch,
         scoring: Optional[ScoringPool] = None,
     ) -> None:
@@ -355,12 +363,7 @@ class Flow:
                 return messages
 
     def _tell(self, event: Event) -> None:
-        for listener in (self._settings.on_event, self._settings.progress):
-            if callable(listener):
-                try:
-                    listener(event)
-                except Exception:
-                    logger.exception("on_event raised; the run goes on.")
+        tell(self._settings.listeners(), event)
 
 
 def undelivered_message(directory: ResultsDirectory, count: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, Union
 
 from ..errors import ConfigurationError
 from .events import Event
+from .progress import Listener, progress_listener
 
 COMPLETE, HOLD = "complete", "hold"
 
@@ -33,7 +34,7 @@ class RunSettings:
     max_failures: Union[None, int, float] = None
     stop_if_first: Optional[int] = None
     on_event: Optional[Callable[[Event], None]] = None
-    progress: Union[None, bool, Callable[[Event], None]] = None
+    progress: Union[None, bool, Listener] = None
     evaluators: Sequence[Any] = ()
     client_token: Optional[str] = None
     record_id: Optional[str] = None
@@ -63,8 +64,13 @@ class RunSettings:
             raise _unusable("on_undelivered", self.on_undelivered, '"complete" or "hold"')
         if self.on_event is not None and not callable(self.on_event):
             raise _unusable("on_event", self.on_event, "a callable that takes an event")
+        object.__setattr__(self, "progress", progress_listener(self.progress))
         if not isinstance(self.parameters, Mapping):
             raise _unusable("parameters", self.parameters, "a mapping")
+
+    def listeners(self) -> Tuple[Listener, ...]:
+        """Who is told of events."""
+        return tuple(item for item in (self.on_event, self.progress) if callable(item))
 
     def config_fields(self) -> Mapping[str, Any]:
         """What ``experiment_config`` of every row says."""
