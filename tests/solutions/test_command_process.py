@@ -266,6 +266,33 @@ def test_concurrent_commands_do_not_hold_each_others_pipes():
     assert [item.stdout for item in outputs] == [b"x"] * 40
 
 
+def test_a_process_that_threads_cannot_kill_does_not_hold_the_row(monkeypatch):
+    asked = []
+    monkeypatch.setattr(process_threads, "kill_tree", asked.append)
+    monkeypatch.setattr(process_threads, "DRAIN_GRACE", 0.01)
+    ending = process_threads.run_with_threads(
+        process.Launch(("sleep", "120"), 0.05, stdin=b"x" * 1000000), never
+    )
+    os.kill(asked[0], signal.SIGKILL)
+    assert (ending.returncode, ending.reason) == (None, "timeout")
+    wait_for(lambda: not alive(asked[0]))
+    wait_for(lambda: not _reader_threads())
+
+
+def test_windows_commands_are_found_by_path_and_killed_by_taskkill(monkeypatch, tmp_path):
+    record = tmp_path / "record"
+    taskkill = tmp_path / "taskkill"
+    taskkill.write_text('#!/bin/sh\necho "$@" > {}\nkill -9 $4\n'.format(record))
+    taskkill.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path) + os.pathsep + os.environ["PATH"])
+    # the flag is refused elsewhere than on Windows, and 0 is none
+    monkeypatch.setattr("subprocess.CREATE_NEW_PROCESS_GROUP", 0, raising=False)
+    monkeypatch.setattr(sys, "platform", "win32")
+    ending = process_threads.run_with_threads(process.Launch(("sleep", "120"), 0.05), never)
+    assert ending.reason == "timeout" and ending.returncode == -signal.SIGKILL
+    assert record.read_text().split()[:3] == ["/F", "/T", "/PID"]
+
+
 def test_a_program_on_windows_is_found_as_its_shell_would():
     assert process_threads.resolve_program(["agent", "a b"], None, lambda name, path: None) == [
         "agent",
