@@ -179,7 +179,7 @@ def _known(charset: Optional[str]) -> Optional[str]:
     """``charset`` if Python has a text codec of that name."""
     try:
         info = codecs.lookup(charset or "")
-        b"".decode(info.name)
+        b" ".decode(info.name, "replace")
     except (LookupError, ValueError):
         return None
     return info.name

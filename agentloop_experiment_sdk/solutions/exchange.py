@@ -161,7 +161,7 @@ def _follow(call: _Call) -> Exchange:
 def _next_request(request: WireRequest, status: int, location: str) -> WireRequest:
     try:
         return redirected(request, status, location)
-    except ConfigurationError as error:
+    except ValueError as error:
         message = "HTTP {} redirects to a place that cannot be used. {}".format(status, error)
         raise ExchangeFault(REDIRECT_ERROR, message) from error
 

@@ -247,7 +247,7 @@ def redirected(request: WireRequest, status: int, location: str) -> WireRequest:
     header that looks like one.
 
     Raises:
-        ConfigurationError: The location is no http or https URL.
+        ValueError: The location is no http or https URL.
     """
     url = urljoin(request.url, clean_text(location.strip()))
     origin, target, _ = _split_url(url)
