@@ -6,7 +6,18 @@ import difflib
 import os
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from .. import jsontext
 from ..errors import ConfigurationError
@@ -17,6 +28,9 @@ from .measures import CATEGORY, PASS_FAIL
 from .pairing import ItemPair, Pairing, pair_items
 from .statistics import CONFIDENCE
 from .summary import ExperimentResult, PathLike, load_result
+
+if TYPE_CHECKING:
+    from .sections import Section
 
 Run = Union[PathLike, ExperimentResult, Baseline]
 
@@ -156,10 +170,16 @@ class Comparison:
 
         return comparison_dict(self)
 
-    def _repr_html_(self) -> str:
-        from .notebook import comparison_html
+    def sections(self) -> List[Section]:
+        """The parts of a report on this comparison, the headline first."""
+        from .comparisonview import comparison_sections
 
-        return comparison_html(self)
+        return comparison_sections(self)
+
+    def _repr_html_(self) -> str:
+        from .notebook import fragment
+
+        return fragment(self.sections())
 
 
 def compare(

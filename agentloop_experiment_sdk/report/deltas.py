@@ -95,7 +95,9 @@ _Decision = Tuple[Estimate, float, str, bool]
 def _mcnemar(old: Sequence[float], new: Sequence[float], confidence: float) -> _Decision:
     lost = sum(1 for before, after in zip(old, new) if before > after)
     won = sum(1 for before, after in zip(old, new) if before < after)
-    delta = statistics.paired_proportions(lost, won, len(old), confidence)
+    both = sum(1 for before, after in zip(old, new) if before and after)
+    neither = len(old) - both - lost - won
+    delta = statistics.paired_proportions(both, lost, won, neither, confidence)
     p_value = statistics.mcnemar_exact(lost, won)
     return delta, p_value, "McNemar (exact)", p_value < 1 - confidence
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from ..errors import ConfigurationError
 from ..results.stored import mapping_of
@@ -14,6 +14,9 @@ from .deltas import WORSE
 from .measures import PASS_FAIL
 from .pricing import Prices, check_prices
 from .summary import ExperimentResult, PathLike
+
+if TYPE_CHECKING:
+    from .sections import Section
 
 _NAMED_ITEMS = 10
 
@@ -61,6 +64,17 @@ class GateResult:
         from .jsonreport import gate_dict
 
         return gate_dict(self)
+
+    def sections(self) -> List[Section]:
+        """The parts of a report on this verdict, the headline first."""
+        from .comparisonview import gate_sections
+
+        return gate_sections(self)
+
+    def _repr_html_(self) -> str:
+        from .notebook import fragment
+
+        return fragment(self.sections())
 
 
 def gate(

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, Dict, Optional, Union
+from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from .. import jsontext
-from .compare import CandidateComparison, Comparison, ItemChange
 from .deltas import MetricDelta
-from .gate import GateResult
 from .measures import MetricSummary
+from .sections import Subject
 from .statistics import Estimate
-from .summary import ExperimentResult
 
-Subject = Union[ExperimentResult, Comparison, GateResult]
+if TYPE_CHECKING:
+    from .compare import CandidateComparison, Comparison, ItemChange
+    from .gate import GateResult
+    from .summary import ExperimentResult
 
 
 def render_json(subject: Subject, *, indent: Optional[int] = 2) -> str:

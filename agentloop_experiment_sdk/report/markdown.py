@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import List, Sequence
 
-from .sections import Section, Subject, Table, sections_of
+from .sections import Section, Subject, Table
 from .text import clean
 
 # A step summary may hold 1 MiB; GitHub drops a larger one whole.
@@ -28,7 +28,7 @@ def render_markdown(subject: Subject, *, max_bytes: int = MAX_BYTES) -> str:
     """
     parts: List[str] = []
     room = max_bytes - len(_CUT)
-    for section in sections_of(subject):
+    for section in subject.sections():
         part = _section(section)
         room -= len(part.encode("utf-8"))
         if room < 0:

@@ -7,9 +7,7 @@ Randomness is seeded: the same results always give the same intervals. Confidenc
 from __future__ import annotations
 
 import math
-import random
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import List, Sequence, Tuple
 
 CONFIDENCE = 0.95
@@ -157,31 +155,63 @@ def mcnemar_exact(only_baseline: int, only_candidate: int) -> float:
     return _binomial_half(only_baseline, only_candidate)
 
 
-def paired_proportions(lost: int, won: int, pairs: int, confidence: float = CONFIDENCE) -> Estimate:
-    """The change of a pass rate over pairs, with the interval that inverts the exact McNemar test.
+def paired_proportions(
+    both: int, lost: int, won: int, neither: int, confidence: float = CONFIDENCE
+) -> Estimate:
+    """The change of a pass rate over pairs with its interval.
 
-    The interval is that of Clopper and Pearson for the share of won among the changed pairs, scaled
-    to all pairs: it excludes 0 exactly when the test rejects. Without a changed pair it is the
-    Clopper-Pearson limit of a change that was not seen once.
+    The interval spans Newcombe's and the one that inverts the exact McNemar test (Clopper and
+    Pearson's for the share of won among the changed pairs, scaled to all pairs). The second alone
+    would take the number of changed pairs as given; the first alone can exclude 0 where the exact
+    test does not reject.
 
     Args:
+        both: Pairs that passed in both runs.
         lost: Pairs that passed in the baseline alone.
         won: Pairs that passed in the candidate alone.
-        pairs: All pairs.
+        neither: Pairs that passed in neither.
 
-    Source: C. J. Clopper and E. S. Pearson, The use of confidence or fiducial limits illustrated in
-    the case of the binomial, Biometrika 26 (1934); conditional on the changed pairs as in A.
-    Agresti, Categorical Data Analysis (2002), 10.1.
+    Source: R. G. Newcombe, Improved confidence intervals for the difference between binomial
+    proportions based on paired data, Statistics in Medicine 17 (1998), method 10; C. J. Clopper and
+    E. S. Pearson, Biometrika 26 (1934), applied as in A. Agresti, Categorical Data Analysis (2002),
+    10.1.
     """
-    if pairs <= 0:
+    pairs = both + lost + won + neither
+    if not pairs:
         return Estimate(0.0, -1.0, 1.0, 0)
+    low, high = _newcombe(both, lost, won, neither, confidence)
     changed = lost + won
-    if not changed:
-        limit = clopper_pearson(0, pairs, confidence)[1]
-        return Estimate(0.0, -limit, limit, pairs)
-    low, high = clopper_pearson(won, changed, confidence)
-    scale = changed / pairs
-    return Estimate((won - lost) / pairs, (2 * low - 1) * scale, (2 * high - 1) * scale, pairs)
+    if changed:
+        shares = clopper_pearson(won, changed, confidence)
+        scale = changed / pairs
+        low, high = min(low, (2 * shares[0] - 1) * scale), max(high, (2 * shares[1] - 1) * scale)
+    return Estimate((won - lost) / pairs, low, high, pairs)
+
+
+def _newcombe(
+    both: int, lost: int, won: int, neither: int, confidence: float
+) -> Tuple[float, float]:
+    pairs = both + lost + won + neither
+    before, after = (both + lost) / pairs, (both + won) / pairs
+    before_low, before_high = wilson_interval(both + lost, pairs, confidence)
+    after_low, after_high = wilson_interval(both + won, pairs, confidence)
+    link = _association(both, lost, won, neither)
+    down, up = after - after_low, before_high - before
+    low = after - before - math.sqrt(max(0.0, down**2 - 2 * link * down * up + up**2))
+    down, up = before - before_low, after_high - after
+    high = after - before + math.sqrt(max(0.0, down**2 - 2 * link * down * up + up**2))
+    return (low, high)
+
+
+def _association(both: int, lost: int, won: int, neither: int) -> float:
+    """The phi coefficient, corrected for continuity as method 10 asks."""
+    margins = (both + lost) * (won + neither) * (both + won) * (lost + neither)
+    if not margins:
+        return 0.0
+    cross = float(both * neither - lost * won)
+    if cross > 0:
+        cross = max(0.0, cross - (both + lost + won + neither) / 2)
+    return cross / math.sqrt(margins)
 
 
 def clopper_pearson(
@@ -189,7 +219,7 @@ def clopper_pearson(
 ) -> Tuple[float, float]:
     """The exact interval of a proportion.
 
-    Source: Clopper and Pearson (1934), see ``paired_proportions``.
+    Source: Clopper and Pearson (1934), as named in ``paired_proportions``.
     """
     tail = (1 - confidence) / 2
     low = 0.0 if successes == 0 else 1 - _upper_limit(trials - successes, trials, tail)
@@ -281,10 +311,14 @@ def _normal_mean(values: Sequence[float], mean: float, confidence: float) -> Est
 
 
 def _resampled_means(values: Sequence[float], resamples: int, seed: int) -> List[float]:
+    import random
+
     draw = random.Random(seed).choices
     count = len(values)
     return [sum(draw(values, k=count)) / count for _ in range(resamples)]
 
 
 def _z(confidence: float) -> float:
+    from statistics import NormalDist  # loads decimal and fractions, which an import must not
+
     return NormalDist().inv_cdf(0.5 + confidence / 2)

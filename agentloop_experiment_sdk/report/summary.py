@@ -7,7 +7,19 @@ import functools
 import os
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from ..errors import ConfigurationError
 from ..results.reader import read_results
@@ -16,6 +28,9 @@ from . import measures, statistics
 from .measures import MetricSummary, Percentiles, RowMeasures, Tokens
 from .pricing import Cost, Prices, cost_of
 from .statistics import Estimate
+
+if TYPE_CHECKING:
+    from .sections import Section
 
 PathLike = Union[str, "os.PathLike[str]"]
 
@@ -263,10 +278,16 @@ class ExperimentResult:
 
         return result_dict(self)
 
-    def _repr_html_(self) -> str:
-        from .notebook import result_html
+    def sections(self) -> List[Section]:
+        """The parts of a report on this run, the headline first."""
+        from .resultview import result_sections
 
-        return result_html(self)
+        return result_sections(self)
+
+    def _repr_html_(self) -> str:
+        from .notebook import fragment
+
+        return fragment(self.sections())
 
     def __repr__(self) -> str:
         counts = self.counts

@@ -7,7 +7,7 @@ import textwrap
 import unicodedata
 from typing import Iterable, List, Optional, Sequence
 
-from .sections import Section, Subject, Table, sections_of
+from .sections import Section, Subject, Table
 
 _GAP = "  "
 _LEAST_COLUMN = 8
@@ -23,7 +23,7 @@ def render_text(subject: Subject, *, width: Optional[int] = None) -> str:
         width: Columns that a line may take; None takes the terminal's, 80 where there is none.
     """
     columns = max(40, width or shutil.get_terminal_size((80, 24)).columns)
-    parts = [_section(section, columns) for section in sections_of(subject)]
+    parts = [_section(section, columns) for section in subject.sections()]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -33,7 +33,14 @@ def clean(text: str) -> str:
     Also without bidirectional overrides, which could make a line read as another one.
     """
     spaced = text.replace("\r\n", " ").replace("\n", " ").replace("\t", " ")
-    return "".join("\ufffd" if unicodedata.category(char) in _UNSAFE else char for char in spaced)
+    if spaced.isascii() and spaced.isprintable():
+        return spaced
+    return "".join("\ufffd" if _unsafe(char) else char for char in spaced)
+
+
+def _unsafe(char: str) -> bool:
+    # joiners hold emoji and some scripts together and cannot reorder anything
+    return unicodedata.category(char) in _UNSAFE and char not in "\u200c\u200d"
 
 
 _UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -89,15 +96,13 @@ def _table(table: Table, columns: int) -> List[str]:
 
 
 def _widths(cells: Sequence[Sequence[str]], columns: int) -> List[int]:
-    """Natural column widths, the widest narrowed until a line fits."""
+    """Natural column widths, the wide ones cut to a common width until a line fits."""
     widths = [max(display_width(row[place]) for row in cells) for place in range(len(cells[0]))]
     room = columns - len(_GAP) * (len(widths) - 1)
-    while sum(widths) > room and max(widths) > _LEAST_COLUMN:
-        widest = widths.index(max(widths))
-        second = max([width for width in widths if width < widths[widest]] or [_LEAST_COLUMN])
-        spare = sum(widths) - room
-        widths[widest] = max(_LEAST_COLUMN, second - 1, widths[widest] - spare)
-    return widths
+    cap = max(widths)
+    while sum(min(width, cap) for width in widths) > room and cap > _LEAST_COLUMN:
+        cap -= 1
+    return [min(width, cap) for width in widths]
 
 
 def _line(row: Sequence[str], widths: Sequence[int], table: Table) -> str:

@@ -1,0 +1,216 @@
+"""One self-contained HTML file per run or comparison: nothing is loaded, nothing is sent.
+
+The summary is plain markup and paints at once. The rows follow as JSON: an index, from which the
+page's script draws only the rows in view, and the payloads in chunks that are parsed when a row is
+opened. A content security policy names the page's own script by hash and forbids everything else,
+and the script writes agents' texts as text nodes only.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import os
+import pkgutil
+import time
+from typing import Any, Dict, Iterable, Iterator, List, Tuple, Union
+
+from ..errors import ConfigurationError
+from ..results import layout
+from . import cards, pagedata
+from .compare import Comparison
+from .sections import Section, Table
+from .summary import ExperimentResult, PathLike
+
+Page = Union[ExperimentResult, Comparison]
+
+
+def render_html(subject: Page, *, max_chars: int = pagedata.MAX_CHARS) -> str:
+    """A result or comparison as one self-contained HTML page.
+
+    Args:
+        subject: What to render; a gate's verdict has no page, render its result or comparison.
+        max_chars: Most characters of one value; longer ones end with a note where the whole is.
+
+    Raises:
+        ConfigurationError: ``subject`` is something else.
+    """
+    return "".join(html_parts(subject, max_chars))
+
+
+def write_html(subject: Page, path: PathLike, *, max_chars: int = pagedata.MAX_CHARS) -> None:
+    """Write the page to ``path``, part by part: memory holds no more than a chunk of rows.
+
+    Raises:
+        ConfigurationError: ``subject`` cannot be rendered.
+        OSError: The file cannot be written.
+    """
+    target = os.fspath(path)
+    temporary = "{}.{}.tmp".format(target, os.getpid())
+    try:
+        with open(temporary, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(html_parts(subject, max_chars))
+        layout.replace_with_retry(temporary, target, time.sleep)
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def html_parts(subject: Page, max_chars: int = pagedata.MAX_CHARS) -> Iterator[str]:
+    """The page in order, as pieces of text."""
+    if isinstance(subject, ExperimentResult):
+        index, payloads = pagedata.result_index, pagedata.result_payloads
+        parts = _parts(subject, index(subject), payloads(subject, max_chars))
+    elif isinstance(subject, Comparison):
+        parts = _parts(
+            subject,
+            pagedata.comparison_index(subject),
+            pagedata.comparison_payloads(subject, max_chars),
+        )
+    else:
+        raise ConfigurationError(
+            "An HTML report shows a result or a comparison, not {}.".format(type(subject).__name__)
+        )
+    return parts
+
+
+def _parts(subject: Page, index: Dict[str, Any], payloads: Iterable[List[Any]]) -> Iterator[str]:
+    style, script = _asset("report.css"), _asset("report.js")
+    sections = subject.sections()
+    yield _HEAD.format(
+        policy=_policy(style, script), title=_escaped(sections[0].title), style=style
+    )
+    yield '<header class="top"><div><p class="eyebrow">{}</p><h1>{}</h1>{}</div>{}</header>'.format(
+        "AgentLoop experiment" if index["kind"] == "result" else "AgentLoop comparison",
+        _escaped(sections[0].title),
+        cards.facts(subject),
+        _THEME_BUTTON,
+    )
+    yield cards.cards(subject)
+    yield '<section class="panels">{}{}</section>'.format(
+        cards.charts(subject), "".join(map(_section, _tables(sections[1:])))
+    )
+    yield _explorer(index)
+    yield _data("index", index)
+    yield "<script>{}</script>\n".format(script)
+    for number, chunk in enumerate(payloads):
+        yield _data("chunk-{}".format(number), chunk)
+    yield "</body></html>\n"
+
+
+_HEAD = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>{title}</title>
+<style>{style}</style></head>
+<body>
+"""
+
+_THEME_BUTTON = (
+    '<button id="theme" class="ghost" type="button" title="Light or dark" '
+    'aria-label="Switch between light and dark">\u25d0</button>'
+)
+
+
+def _policy(style: str, script: str) -> str:
+    """Only this style and this script; no request to anywhere.
+
+    Source: W3C Content Security Policy Level 3, hash sources.
+    """
+    return (
+        "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; base-uri 'none'; "
+        "form-action 'none'"
+    ).format(_sha256(style), _sha256(script))
+
+
+def _sha256(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+
+
+def _asset(name: str) -> str:
+    """A file of the package, with the line ends that the page's hashes are taken over."""
+    data = pkgutil.get_data(__package__, "assets/" + name)
+    if data is None:  # only a loader that keeps no data files answers so
+        raise ConfigurationError("The package lacks its file report/assets/{}.".format(name))
+    return data.decode("utf-8").replace("\r\n", "\n")
+
+
+def _data(name: str, value: Any) -> str:
+    return '<script type="application/json" id="{}">{}</script>\n'.format(
+        name, pagedata.script_json(value)
+    )
+
+
+_ON_CARDS = ("Measures", "Scores")
+
+
+def _tables(sections: Iterable[Section]) -> Iterator[Section]:
+    """The sections that the cards do not already tell."""
+    return (section for section in sections if section.title not in _ON_CARDS)
+
+
+def _section(section: Section) -> str:
+    if section.table is None:
+        head = "h2" if section.level == 2 else "h3"
+        return '<div class="full"><{0}>{1}</{0}><p class="note">{2}</p></div>'.format(
+            head, _escaped(section.title), _escaped(". ".join(section.lines))
+        )
+    lines = "".join('<p class="note">{}</p>'.format(_escaped(line)) for line in section.lines)
+    width = "wide" if section.level == 2 or len(section.table.header) == 3 else "full"
+    return '<section class="panel {}"><h3>{}</h3>{}{}</section>'.format(
+        width, _escaped(section.title), _table(section.table), lines
+    )
+
+
+def _table(table: Table) -> str:
+    head = "".join(map(_cell, _cells("th", table.header, table)))
+    rows = "".join(
+        "<tr>{}</tr>".format("".join(map(_cell, _cells("td", row, table)))) for row in table.rows
+    )
+    return (
+        '<div class="scroll"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>'
+    ).format(head, rows)
+
+
+_VERDICTS = {"worse": "bad", "better": "good", "no evidence": "none"}
+
+
+def _cells(tag: str, texts: Tuple[str, ...], table: Table) -> Iterator[Tuple[str, str, str]]:
+    for place, text in enumerate(texts):
+        kind = "right" if place in table.right else ""
+        if tag == "td" and text in _VERDICTS:
+            kind = "verdict " + _VERDICTS[text]
+        yield (tag, kind, text)
+
+
+def _cell(cell: Tuple[str, str, str]) -> str:
+    tag, kind, text = cell
+    attribute = ' class="{}"'.format(kind) if kind else ""
+    return "<{0}{1}>{2}</{0}>".format(tag, attribute, _escaped(text))
+
+
+def _explorer(index: Dict[str, Any]) -> str:
+    noun = "rows" if index["kind"] == "result" else "items"
+    return _EXPLORER.format(count="{:,}".format(len(index["rows"])), noun=noun)
+
+
+_EXPLORER = """
+<section class="explorer" id="explorer">
+<div class="bar"><h2>{count} {noun}</h2>
+<input id="search" type="search" placeholder="Search in everything" aria-label="Search"
+ autocomplete="off" spellcheck="false">
+<div id="filters" class="filters"></div><span id="shown" class="note"></span></div>
+<div id="grid" class="grid" role="table" tabindex="0" aria-label="{noun}">
+<div id="grid-head" class="grid-head" role="row"></div>
+<div id="grid-body" class="grid-body"></div></div>
+<noscript><p class="note">The rows need JavaScript; the summary above does not.</p></noscript>
+</section>
+<aside id="detail" class="detail" hidden aria-label="Row details"></aside>
+"""
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text, quote=True)
