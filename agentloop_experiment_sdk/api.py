@@ -9,6 +9,7 @@ from .plan.config import AgentLoopConfig
 if TYPE_CHECKING:
     import os
 
+    from .cloud.scores import CloudScores
     from .report.summary import ExperimentResult
     from .run.check import CheckReport
     from .run.events import Event
@@ -153,7 +154,21 @@ class Experiment:
     def _result(self) -> ExperimentResult:
         from .report.summary import load_result
 
-        return load_result(self._settings.result_dir)
+        return load_result(self._settings.result_dir, score_source=self._cloud_scores)
+
+    def _cloud_scores(self, record_id: str, wait: float) -> CloudScores:
+        from .cloud.agentloop import AgentLoopApi
+        from .cloud.scores import read_scores
+        from .cloud.sls import SlsLogstore
+
+        access = self._config.connection.access()
+        return read_scores(
+            AgentLoopApi(access),
+            self._config.agent_space,
+            lambda project, logstore: SlsLogstore(access, project, logstore),
+            record_id,
+            wait,
+        )
 
 
 def run_experiment(

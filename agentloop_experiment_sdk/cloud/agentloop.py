@@ -144,6 +144,16 @@ class AgentLoopApi:
         path = _path("/agentspace/{}/pipeline/preview", space)
         return self._call("PreviewPipeline", "POST", path, {}, body, self._read_timeout)
 
+    def get_evaluation_task(self, space: str, task_id: str) -> Json:
+        """GetEvaluationTask: among others its ``status`` and ``evaluators``."""
+        path = _path("/api/v1/evaluation-task/{}/{}", space, task_id)
+        return self._read("GetEvaluationTask", "GET", path)
+
+    def list_evaluation_runs(self, space: str, task_id: str, max_results: int = 100) -> Json:
+        """ListEvaluationRuns: the first page of ``evaluationRuns`` with their counts."""
+        path = _path("/api/v1/evaluation-task/{}/{}/runs", space, task_id)
+        return self._read("ListEvaluationRuns", "GET", path, {"maxResults": max_results})
+
     def _read(
         self,
         action: str,
