@@ -39,6 +39,9 @@ class _Reader(io.BufferedReader):
     def close(self) -> None:
         """Do nothing: ``http.client`` closes its file after each message, the connection stays."""
 
+    def flush(self) -> None:
+        """Do nothing: an abandoned answer flushes its file when it is collected."""
+
 
 class Connection:
     """A socket to an agent or proxy, used by one exchange at a time.

@@ -18,7 +18,7 @@ _CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _CONTEXT_VARIABLES = _CA_VARIABLES + ("SSL_CERT_DIR",)
 # an address that does not answer must not use up the time of the ones behind it
 _LONGEST_TRY = 10.0
-_LONGEST_PROXY_HEAD = 65536
+_LONGEST_PROXY_HEAD = 16384
 
 
 class TlsContexts:
@@ -184,7 +184,8 @@ def _tls_fault(host: str, error: OSError) -> ExchangeFault:
         )
         return ExchangeFault(TLS_ERROR, message)
     # an alert is the server's decision; anything else is a connection that broke
-    alert = isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
+    broken = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+    alert = isinstance(error, ssl.SSLError) and not isinstance(error, broken)
     message = "The TLS handshake with {} failed: {}.".format(host, error)
     return ExchangeFault(TLS_ERROR, message, retryable=not alert)
 
@@ -212,15 +213,15 @@ def _tunnel(sock: socket.socket, origin: Origin, proxy: Proxy, deadline: Deadlin
 
 
 def _read_head(sock: socket.socket, deadline: Deadline) -> bytes:
-    head = b""
-    while b"\r\n\r\n" not in head:
+    head = bytearray()
+    while not head.endswith(b"\r\n\r\n"):
         sock.settimeout(deadline.left())
         # one byte at a time: what follows the head belongs to the tunnel
         octet = sock.recv(1)
         if not octet or len(head) > _LONGEST_PROXY_HEAD:
             raise ConnectionError("the connection ended within the answer to CONNECT")
         head += octet
-    return head
+    return bytes(head)
 
 
 def _proxy_status(head: bytes) -> str:
