@@ -55,6 +55,8 @@ class Experiment:
         drain_timeout: Seconds to keep trying at the end while SLS accepts nothing.
         stop_grace: Seconds that an interrupted run may take to put things in order.
         fsync: Flush every file to the disk: safe against power loss, and slower.
+        executor: A ``concurrent.futures.Executor`` or a ``distributed.Client`` that runs the rows
+            elsewhere; its own size then counts, not ``n_workers``.
 
     Raises:
         ConfigurationError: An argument cannot be used.
@@ -88,6 +90,7 @@ class Experiment:
         drain_timeout: float = 300.0,
         stop_grace: float = 5.0,
         fsync: bool = False,
+        executor: Any = None,
     ) -> None:
         options = dict(locals())
         for name in ("self", "config", "solution", "item_ids", "parameters"):

@@ -13,7 +13,6 @@ import os
 import shlex
 
 import target
-
 from agentloop_experiment_sdk import command_solution_with, run_experiment_parallel
 
 

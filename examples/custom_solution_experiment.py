@@ -12,9 +12,8 @@ import asyncio
 import logging
 
 import target
-from small_agent import answer
-
 from agentloop_experiment_sdk import SolutionOutput, Task, run_experiment_parallel
+from small_agent import answer
 
 
 async def solution(task: Task, pre_hook) -> SolutionOutput:

@@ -13,7 +13,6 @@ import logging
 import os
 
 import target
-
 from agentloop_experiment_sdk import http_solution_with, run_experiment_parallel
 
 

@@ -12,7 +12,6 @@ import logging
 import time
 
 import target
-
 from agentloop_experiment_sdk import Experiment, exact_match, http_solution_with, render_text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -23,16 +24,24 @@ class Workers:
         in_caller: Sync attempts may run in the calling thread (serial mode).
         task_timeout: Seconds an attempt may take, None without a limit.
         loop: The event loop of a caller who awaits the run.
+        executor: Runs the attempts elsewhere; then ``count`` is how many it holds at a time.
     """
 
     count: int
     in_caller: bool = False
     task_timeout: Optional[float] = None
     loop: Optional[asyncio.AbstractEventLoop] = None
+    executor: Optional[Executor] = None
 
 
 def make_engine(solution: Any, facts: CallFacts, outlet: Outlet, workers: Workers) -> Engine:
-    """The engine for ``solution``: the event loop for async ones, else threads or the caller."""
+    """The engine for ``solution``: a given executor, the event loop, threads, or the caller."""
+    if workers.executor is not None:
+        from .pool import PoolEngine
+
+        return PoolEngine(
+            solution, facts, outlet, workers.executor, workers.count, workers.task_timeout
+        )
     if is_async(solution):
         return LoopEngine(facts, outlet, workers.count, workers.task_timeout, workers.loop)
     if workers.in_caller and workers.count == 1 and workers.task_timeout is None:

@@ -21,7 +21,8 @@ import contextvars
 import logging
 import threading
 import time
-from dataclasses import dataclass
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
 from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
 from ..cloud.agentloop import AgentLoopApi
@@ -45,7 +46,9 @@ from .executor import Workers, make_engine
 from .flow import Flow, undelivered_message
 from .invoke import CallFacts
 from .opening import Opened, Opening
+from .pool import as_executor, check_main_guard, size_of
 from .record import RecordReporter
+from .remote import pickled
 from .scoring import Scorer, ScoringPool, metrics_by_repeat, names_of
 from .settings import HOLD, RunSettings
 from .writers import WriterPool
@@ -89,7 +92,7 @@ class ExperimentRun:
     ) -> None:
         self._config = config
         self._solution = solution
-        self._settings = settings
+        self._executor, self._settings = _with_executor(settings, solution)
         self._now = now
         self._prepared = prepare(solution)
         self._evaluators = named_evaluators(settings.evaluators)
@@ -211,7 +214,9 @@ class ExperimentRun:
         flow = Flow(directory, self._reporter, settings, opened.due, opened.tally)
         writers = WriterPool(self._writer(opened), flow.written, min(2, settings.n_workers))
         facts = CallFacts(self._prepared, record_id, self._task_facts())
-        workers = Workers(settings.n_workers, settings.serial, settings.task_timeout, loop)
+        workers = Workers(
+            settings.n_workers, settings.serial, settings.task_timeout, loop, self._executor
+        )
         engine = make_engine(self._solution, facts, flow.outlet(writers), workers)
         scorer = self._scorer(directory, opened.tasks)
         scoring = ScoringPool(scorer, flow.scored) if scorer else None
@@ -332,6 +337,18 @@ class ExperimentRun:
 
     def _tell(self, event: Event) -> None:
         tell(self._settings.listeners(), event)
+
+
+def _with_executor(settings: RunSettings, solution: Any) -> Tuple[Optional[Executor], RunSettings]:
+    """The executor, and the settings with its size: twice as many attempts as it runs at once are
+    in its hands, so that no worker waits for the next one."""
+    check_main_guard()
+    if settings.executor is None:
+        return None, settings
+    executor = as_executor(settings.executor)
+    pickled(solution)
+    at_once = 2 * size_of(executor, settings.n_workers)
+    return executor, replace(settings, n_workers=at_once, serial=False)
 
 
 def _backlog(opened: Opened, scorer: Optional[Scorer]) -> _Backlog:

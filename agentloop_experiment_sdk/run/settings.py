@@ -44,6 +44,7 @@ class RunSettings:
     drain_timeout: float = 300.0
     stop_grace: float = 5.0
     fsync: bool = False
+    executor: Any = None
 
     def __post_init__(self) -> None:
         try:
