@@ -9,7 +9,7 @@ import threading
 from typing import Any, Optional
 
 from ..models import Attempt
-from .engine import Outlet, cancel_with, hand_over, wait_for
+from .engine import Outlet, cancel_with, hand_over, queued, wait_for
 from .invoke import Call, CallFacts, invoke
 from .loop import PROCESS_LOOP, awaiter
 
@@ -44,6 +44,8 @@ class CallerEngine:
     def stop(self) -> None:
         """Start nothing new."""
         self._stopping = True
+        for attempt in queued(self._due):
+            self._outlet.dropped(attempt, None)
         call = self._call
         if call is not None:
             call.scope.cancel()
@@ -64,6 +66,8 @@ class CallerEngine:
         except KeyboardInterrupt:
             call.claim()
             self._outlet.dropped(attempt, None)
+            # what it awaits on the event loop must not go on alone
+            call.scope.cancel()
             raise
         finally:
             self._call = None

@@ -6,9 +6,10 @@ import asyncio
 import contextvars
 import threading
 from collections import deque
-from typing import Any, Callable, Deque, Dict, Optional
+from typing import Any, Callable, Deque, Dict, Optional, Set
 
 from ..models import Attempt
+from .deadlines import Deadlines, too_many_stuck
 from .engine import Outlet, hand_over, wait_for
 from .invoke import Call, CallFacts, invoke_async
 from .loop import PROCESS_LOOP, Heartbeat
@@ -21,7 +22,8 @@ class LoopEngine:
         facts: What to call.
         outlet: Where results go.
         n_workers: How many attempts run at once.
-        task_timeout: Seconds after which an attempt fails and is cancelled.
+        task_timeout: Seconds after which an attempt fails and is cancelled. More than ``n_workers``
+            attempts that do not end when cancelled, end the run.
         loop: The loop of a caller who awaits the run; by default the process's own.
     """
 
@@ -40,14 +42,18 @@ class LoopEngine:
         self._loop = loop or PROCESS_LOOP.get(n_workers)
         self._context = contextvars.copy_context()
         self._due: Deque[Attempt] = deque()
-        self._running: Dict[asyncio.Task[Any], Call] = {}
+        self._running: Dict[Call, asyncio.Task[Any]] = {}
+        self._lock = threading.Lock()
+        self._left_behind: Set[Call] = set()
         self._stopping = False
+        self._deadlines = Deadlines(task_timeout, self._expire) if task_timeout else None
         self._heartbeat = Heartbeat(self._loop)
         self._heartbeat.start()
 
     def submit(self, attempt: Attempt) -> None:
         """Take an attempt."""
-        self._post(self._arrived, attempt)
+        if not self._post(self._arrived, attempt):
+            self._outlet.dropped(attempt, RuntimeError("The event loop of the run was closed."))
 
     def assist(self, finished: threading.Event) -> None:
         """Wait."""
@@ -60,14 +66,16 @@ class LoopEngine:
     def close(self) -> None:
         """Stop watching the loop; the loop itself goes on."""
         self._heartbeat.stop()
+        if self._deadlines is not None:
+            self._deadlines.close()
 
-    def _post(self, action: Callable[..., None], *args: Any) -> None:
+    def _post(self, action: Callable[..., None], *args: Any) -> bool:
+        """Have ``action`` called on the loop; False when the caller's loop is closed."""
         try:
             self._loop.call_soon_threadsafe(action, *args)
-        except RuntimeError as error:
-            # the caller's loop was closed under the run
-            for attempt in args:
-                self._outlet.dropped(attempt, error)
+        except RuntimeError:
+            return False
+        return True
 
     def _arrived(self, attempt: Attempt) -> None:
         if self._stopping:
@@ -84,35 +92,57 @@ class LoopEngine:
         call = Call(self._facts, attempt)
         task = self._loop.create_task(self._run(call))
         task.set_name("row {} repeat {}".format(attempt.task.id, attempt.repeat_id))
-        self._running[task] = call
-        task.add_done_callback(self._ended)
-        if self._task_timeout is not None:
-            self._loop.call_later(self._task_timeout, self._expire, call, task)
+        self._running[call] = task
+        task.add_done_callback(lambda ended: self._ended(call, ended))
+        if self._deadlines is not None:
+            self._deadlines.add(call)
 
     async def _run(self, call: Call) -> None:
         hand_over(self._outlet, call, await invoke_async(call, self._facts.solution))
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        call = self._running.pop(task)
+    def _ended(self, call: Call, task: asyncio.Task[Any]) -> None:
         error = None if task.cancelled() else task.exception()
+        if self._deadlines is not None:
+            self._deadlines.forget(call)
+        with self._lock:
+            self._left_behind.discard(call)
         if call.claim():
             # cancelled before its first step, or ended by a KeyboardInterrupt
             self._outlet.dropped(call.attempt, error)
+        if self._running.pop(call, None) is not None:
+            self._begin_next()
+
+    def _begin_next(self) -> None:
         if self._due and not self._stopping:
             self._begin(self._due.popleft())
 
-    def _expire(self, call: Call, task: asyncio.Task[Any]) -> None:
-        if task.done() or not call.claim():
+    def _expire(self, call: Call) -> None:
+        """On the thread of the deadlines: the loop may be blocked by this very call."""
+        if not call.claim():
             return
+        with self._lock:
+            self._left_behind.add(call)
+            too_many = len(self._left_behind) > self._n_workers
         assert self._task_timeout is not None
-        self._outlet.result(call.timed_out(self._task_timeout))
+        result = call.timed_out(self._task_timeout)
         call.scope.cancel()
-        task.cancel()
+        if too_many:
+            self._outlet.dropped(call.attempt, too_many_stuck(self._n_workers))
+        else:
+            self._outlet.result(result)
+        self._post(self._give_up, call)
+
+    def _give_up(self, call: Call) -> None:
+        """Cancel an attempt past its deadline; whether or not it ends, its slot is free."""
+        task = self._running.pop(call, None)
+        if task is not None:
+            task.cancel()
+            self._begin_next()
 
     def _stop(self) -> None:
         self._stopping = True
         while self._due:
             self._outlet.dropped(self._due.popleft(), None)
-        for task, call in list(self._running.items()):
+        for call, task in list(self._running.items()):
             call.scope.cancel()
             task.cancel()

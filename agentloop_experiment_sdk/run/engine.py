@@ -7,9 +7,10 @@ its ``Outlet``.
 from __future__ import annotations
 
 import concurrent.futures
+import queue
 import threading
 from dataclasses import dataclass
-from typing import Any, Callable, Optional, Protocol
+from typing import Any, Callable, Iterator, Optional, Protocol
 
 from ..models import Attempt, Result
 from .invoke import Call
@@ -51,6 +52,17 @@ def wait_for(finished: threading.Event) -> None:
     """Wait in slices, so that Ctrl-C is seen on every platform."""
     while not finished.wait(0.2):
         pass
+
+
+def queued(due: queue.SimpleQueue[Optional[Attempt]]) -> Iterator[Attempt]:
+    """Take out the attempts that no worker has begun."""
+    while True:
+        try:
+            attempt = due.get_nowait()
+        except queue.Empty:
+            return
+        if attempt is not None:
+            yield attempt
 
 
 def hand_over(outlet: Outlet, call: Call, result: Result) -> bool:

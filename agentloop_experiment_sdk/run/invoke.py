@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any, Awaitable, Callable, Mapping, Optional
+from typing import Any, Awaitable, Callable, Mapping
 
 from .. import tracing
 from ..models import Attempt, Result, SolutionOutput
@@ -31,7 +31,7 @@ class Call:
     Exactly one party may ``claim`` it: who finished it, who timed it out, or who stopped it.
     """
 
-    __slots__ = ("attempt", "task", "scope", "deadline", "_began", "_began_epoch", "_taken")
+    __slots__ = ("attempt", "task", "scope", "_began", "_began_epoch", "_taken")
 
     def __init__(self, facts: CallFacts, attempt: Attempt) -> None:
         self.attempt = attempt
@@ -40,7 +40,6 @@ class Call:
             facts.record_id, str(attempt.task.metadata.get("dataset_item_id", ""))
         )
         self.scope.outer_span_id = tracing.open_span_id()
-        self.deadline: Optional[float] = None
         self._taken = threading.Lock()
         self.mark_start()
 

@@ -55,7 +55,12 @@ class DaemonThreadExecutor(concurrent.futures.ThreadPoolExecutor):
 
     def _work(self) -> None:
         while True:
-            future, fn, args, kwargs = self._jobs.get()
+            try:
+                future, fn, args, kwargs = self._jobs.get_nowait()
+            except queue.Empty:
+                # idle only now: a thread that goes on with a queued job is not free for another
+                self._free.release()
+                future, fn, args, kwargs = self._jobs.get()
             if future.set_running_or_notify_cancel():
                 try:
                     result = fn(*args, **kwargs)
@@ -64,7 +69,6 @@ class DaemonThreadExecutor(concurrent.futures.ThreadPoolExecutor):
                 else:
                     future.set_result(result)
             del future, fn, args, kwargs
-            self._free.release()
 
 
 class LoopThread:
@@ -162,7 +166,8 @@ class Heartbeat:
                     self._every_s,
                     _running_task(self._loop),
                 )
-                answered.wait()
+                while not answered.wait(self._every_s) and not self._stop.is_set():
+                    pass  # one warning for one stall
 
 
 def _running_task(loop: asyncio.AbstractEventLoop) -> str:

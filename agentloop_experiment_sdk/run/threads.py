@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextvars
-import heapq
-import itertools
 import queue
 import threading
 import time
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, Optional
 
-from ..errors import RunAbortedError
 from ..models import Attempt
-from .engine import Outlet, cancel_with, hand_over, wait_for
+from .deadlines import Deadlines, too_many_stuck
+from .engine import Outlet, cancel_with, hand_over, queued, wait_for
 from .invoke import Call, CallFacts, invoke
 from .loop import PROCESS_LOOP, awaiter
 
@@ -25,7 +23,7 @@ class ThreadEngine:
         outlet: Where results go.
         n_workers: How many attempts run at once.
         task_timeout: Seconds after which an attempt fails; its thread is then left behind and
-            replaced. More than ``n_workers`` threads left behind end the run.
+            replaced. More than ``n_workers`` threads that do not end, end the run.
         clock: Monotonic seconds.
     """
 
@@ -40,6 +38,7 @@ class ThreadEngine:
         self._facts = facts
         self._outlet = outlet
         self._n_workers = n_workers
+        self._task_timeout = task_timeout
         self._due: queue.SimpleQueue[Optional[Attempt]] = queue.SimpleQueue()
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
@@ -49,7 +48,7 @@ class ThreadEngine:
         self._running: Dict[int, Call] = {}
         self._left_behind = 0
         self._stopping = False
-        self._deadlines = _Deadlines(task_timeout, self._expire, clock) if task_timeout else None
+        self._deadlines = Deadlines(task_timeout, self._expire, clock) if task_timeout else None
 
     def submit(self, attempt: Attempt) -> None:
         """Take an attempt; a thread is started if none is idle and the limit allows it."""
@@ -71,6 +70,8 @@ class ThreadEngine:
         with self._lock:
             self._stopping = True
             running = list(self._running.values())
+        for attempt in queued(self._due):
+            self._outlet.dropped(attempt, None)
         for call in running:
             call.scope.cancel()
 
@@ -115,76 +116,34 @@ class ThreadEngine:
         )
         try:
             result = self._context.copy().run(invoke, call, self._facts.solution, await_in_loop)
+            handed_over = hand_over(self._outlet, call, result)
         except KeyboardInterrupt as error:
-            call.claim()
-            self._outlet.dropped(attempt, error)
-            return True
-        finally:
-            with self._lock:
-                self._running.pop(id(call), None)
-        return hand_over(self._outlet, call, result)
+            handed_over = call.claim()
+            if handed_over:
+                self._outlet.dropped(attempt, error)
+        self._ended(call, handed_over)
+        return handed_over
 
-    def _expire(self, call: Call, seconds: float) -> None:
+    def _ended(self, call: Call, handed_over: bool) -> None:
+        with self._lock:
+            self._running.pop(id(call), None)
+            if not handed_over:
+                # it was given up, but did end; its replacement works on
+                self._left_behind -= 1
+        if self._deadlines is not None:
+            self._deadlines.forget(call)
+
+    def _expire(self, call: Call) -> None:
         if not call.claim():
             return
         with self._lock:
             self._left_behind += 1
             too_many = self._left_behind > self._n_workers
+        assert self._task_timeout is not None
+        result = call.timed_out(self._task_timeout)
         call.scope.cancel()
-        self._outlet.result(call.timed_out(seconds))
         if too_many:
-            self._outlet.dropped(call.attempt, _stuck(self._left_behind))
+            self._outlet.dropped(call.attempt, too_many_stuck(self._n_workers))
         else:
+            self._outlet.result(result)
             self._start_thread()
-
-
-class _Deadlines:
-    """One thread that calls ``expire(call, seconds)`` for each call past its deadline."""
-
-    def __init__(
-        self, seconds: float, expire: Callable[[Call, float], None], clock: Callable[[], float]
-    ) -> None:
-        self._seconds = seconds
-        self._expire = expire
-        self._clock = clock
-        self._heap: List[Tuple[float, int, Call]] = []
-        self._serial = itertools.count()
-        self._changed = threading.Condition()
-        self._closed = False
-        threading.Thread(target=self._watch, name="agentloop-deadlines", daemon=True).start()
-
-    def add(self, call: Call) -> None:
-        """Watch a call that begins now."""
-        with self._changed:
-            heapq.heappush(self._heap, (self._clock() + self._seconds, next(self._serial), call))
-            self._changed.notify()
-
-    def close(self) -> None:
-        """End the thread."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-
-    def _watch(self) -> None:
-        while True:
-            call = self._next()
-            if call is None:
-                return
-            self._expire(call, self._seconds)
-
-    def _next(self) -> Optional[Call]:
-        with self._changed:
-            while not self._closed:
-                pause = self._heap[0][0] - self._clock() if self._heap else None
-                if pause is not None and pause <= 0:
-                    return heapq.heappop(self._heap)[2]
-                self._changed.wait(pause)
-            return None
-
-
-def _stuck(count: int) -> BaseException:
-    return RunAbortedError(
-        "{} rows ran past task_timeout and do not end, as many as there are workers. Give the "
-        "solution its own timeout, then run again: rows that are done are kept.".format(count),
-        code="TooManyStuckRows",
-    )
