@@ -27,7 +27,7 @@ from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
 from ..cloud.agentloop import AgentLoopApi
 from ..cloud.sls import SlsLogstore
-from ..errors import ExperimentError
+from ..errors import CloudError, ExperimentError
 from ..evaluate.evaluator import named_evaluators
 from ..models import Task
 from ..plan.config import AgentLoopConfig
@@ -40,10 +40,10 @@ from ..results.journal import Saved
 from ..solutions.call import is_async, prepare
 from ..solutions.fingerprint import fingerprint_of
 from .dispatch import Destination, Dispatch
-from .engine import Engine, wait_for
+from .engine import Engine
 from .events import Event, RecordCreated, RunFinished, tell
 from .executor import Workers, make_engine
-from .flow import Flow, undelivered_message
+from .flow import Flow, undelivered_message, unwritable
 from .invoke import CallFacts
 from .opening import Opened, Opening
 from .pool import as_executor, check_main_guard, size_of
@@ -54,6 +54,8 @@ from .settings import HOLD, RunSettings
 from .writers import WriterPool
 
 logger = logging.getLogger(__name__)
+
+_PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -110,18 +112,19 @@ class ExperimentRun:
             ExperimentError: As the table of this module says.
             KeyboardInterrupt: Ctrl-C, after what was running has been put in order.
         """
-        engine = self._start(loop=None)
-        if engine is not None:
-            self._assist(engine)
+        self._start_and_assist(loop=None)
         return self._result()
 
-    def _assist(self, engine: Engine) -> None:
-        assert self._flow is not None
+    def _start_and_assist(self, loop: Optional[asyncio.AbstractEventLoop]) -> None:
         try:
-            engine.assist(self._flow.finished)
+            engine = self._start(loop)
+            if engine is not None and self._flow is not None:
+                engine.assist(self._flow.finished)
         except BaseException:
-            self._flow.stop()
-            wait_for(self._flow.finished)
+            if self._flow is not None:
+                self._flow.stop()
+                # bounded: the interruption may have come before the flow began to run
+                self._flow.finished.wait(self._settings.stop_grace + _PATIENCE_S)
             raise
 
     async def execute_async(self) -> RunOutcome:
@@ -135,9 +138,7 @@ class ExperimentRun:
 
         def work() -> None:
             try:
-                engine = self._start(own)
-                if engine is not None:
-                    self._assist(engine)
+                self._start_and_assist(own)
             except BaseException as error:
                 self._error = error
             _call_on(loop, lambda: _resolve(ended))
@@ -269,9 +270,11 @@ class ExperimentRun:
         try:
             flow.run(backlog.undelivered, backlog.unscored)
             self._finish(opened, flow)
+        except OSError as error:
+            self._error = unwritable(opened.directory.path, error)
+            self._abandon(opened)
         except BaseException as error:
             self._error = error
-            logger.error("The run failed: %s", error)
             self._abandon(opened)
         finally:
             opened.directory.close()
@@ -298,10 +301,24 @@ class ExperimentRun:
             self._reporter.join(None)
             status = directories.RUNNING
         else:
-            self._reporter.complete(opened.tally.counts)
+            status = self._complete(opened, status)
         directory.fold_journal()
-        self._error = flow.error
+        self._error = self._error or flow.error
         self._note_status(opened, status, left)
+
+    def _complete(self, opened: Opened, status: str) -> str:
+        """Complete the record; all rows are done, so a failure here does not undo the run."""
+        try:
+            self._reporter.complete(opened.tally.counts)
+        except CloudError as error:
+            logger.error(
+                "All rows are done, but record %s could not be completed; run again to complete "
+                "it: no row is run twice.",
+                opened.record.record_id,
+            )
+            self._error = error
+            return directories.FAILED
+        return status
 
     def _write_result(self, opened: Opened) -> None:
         directory, repeats = opened.directory, self._settings.n_repeat

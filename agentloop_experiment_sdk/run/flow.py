@@ -233,11 +233,11 @@ class Flow:
         written = [(message.result, message.saved) for message in messages if message.saved]
         for message in messages:
             if message.error is not None:
-                self._begin_stop(_unwritable(self._directory.path, message.error))
+                self._begin_stop(unwritable(self._directory.path, message.error))
         try:
             self._directory.note_saved([saved for _, saved in written], fsync=self._settings.fsync)
         except OSError as error:
-            self._begin_stop(_unwritable(self._directory.path, error))
+            self._begin_stop(unwritable(self._directory.path, error))
             return
         for result, saved in written:
             self._pass_on(result, saved)
@@ -276,7 +276,7 @@ class Flow:
 
     def _take_scores(self, message: Scored) -> None:
         if message.error is not None:
-            self._begin_stop(_unwritable(self._directory.path, message.error))
+            self._begin_stop(unwritable(self._directory.path, message.error))
         elif message.saved.key not in self._in_sls:
             self._dispatch.send(message.saved, None, message.scores)
 
@@ -297,7 +297,7 @@ class Flow:
             self._directory.note_delivered(keys, record_id, fsync=self._settings.fsync)
         except OSError as error:
             # the rows are in SLS; without the line they are sent once more by the next run
-            self._begin_stop(_unwritable(self._directory.path, error))
+            self._begin_stop(unwritable(self._directory.path, error))
             return
         self._delivered += len(rows)
         self._tell(RowsDelivered(len(rows)))
@@ -375,7 +375,8 @@ def undelivered_message(directory: ResultsDirectory, count: int) -> str:
     )
 
 
-def _unwritable(path: str, error: BaseException) -> ResultsDirectoryError:
+def unwritable(path: str, error: BaseException) -> ResultsDirectoryError:
+    """The error of a run whose results directory cannot be written."""
     failure = ResultsDirectoryError(
         "The results directory {} cannot be written: {}. Make room or mend its permissions, then "
         "run again: rows that are done are kept.".format(path, error),
