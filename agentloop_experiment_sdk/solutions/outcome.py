@@ -99,7 +99,7 @@ def _verdict(status: int, reason: str, content: Content) -> Optional[ExchangeFau
     if status < 200:
         return ExchangeFault(PROTOCOL_ERROR, line + " is no answer to this request.")
     if status >= 300:
-        message = line + " leads nowhere: it has no Location to follow."
+        message = line + " is no answer, and names no Location that can be followed."
         return ExchangeFault(REDIRECT_ERROR, message)
     return content.fault
 

@@ -33,6 +33,8 @@ _USER_FLAGS = frozenset(("-u", "--user", "--proxy-user"))
 _SCHEME = re.compile(
     r"\b(Bearer|Basic|Digest|Token)(\s+)(?=[^\s]*[0-9])[A-Za-z0-9._~+/=\-]{8,}", re.IGNORECASE
 )
+_SEPARATORS = re.compile(r"[;=\s]+")
+_SCHEMES = frozenset(("Bearer", "bearer", "Digest", "digest", "Negotiate"))
 _SHORTEST_SCRUBBED = 6
 
 
@@ -147,8 +149,9 @@ def secret_values(
     found = [str(value) for name, value in (headers or {}).items() if is_secret_name(name)]
     found += [str(value) for name, value in (params or {}).items() if _secret_parameter(name)]
     found += _url_secrets(url)
-    parts = [part for value in found for part in [value, *value.replace(";", " ").split()]]
+    parts = [part for value in found for part in [value, *_SEPARATORS.split(value)]]
     long_enough = {part for part in parts if len(part) >= _SHORTEST_SCRUBBED}
+    long_enough.difference_update(_SCHEMES)
     return sorted(long_enough, key=len, reverse=True)
 
 

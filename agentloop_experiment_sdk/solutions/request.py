@@ -14,7 +14,7 @@ from urllib.parse import quote, quote_plus, unquote_to_bytes, urljoin, urlsplit
 
 from .._version import __version__
 from ..errors import ConfigurationError
-from ..jsontext import clean_text, dumps, sls_text
+from ..jsontext import clean_text, dumps, sls_text, to_jsonable
 from ..models import HttpRequestSpec
 from .redact import is_secret_name, redact_body, redact_params, redact_url
 
@@ -268,8 +268,11 @@ def _stays_home(name: str) -> bool:
 
 def asked(spec: HttpRequestSpec) -> Any:
     """What was asked, redacted: the body, or the parameters without one; None without both."""
+    # built anew: a builder may go on changing the object it returned
     if spec.json is not None:
-        return redact_body(spec.json)
+        return redact_body(to_jsonable(spec.json))
+    if isinstance(spec.data, Mapping):
+        return redact_body(to_jsonable(spec.data))
     if spec.data is not None:
-        return redact_body(spec.data)
-    return redact_params(spec.params) if spec.params else None
+        return spec.data
+    return redact_params(to_jsonable(spec.params)) if spec.params else None

@@ -259,6 +259,20 @@ def test_what_was_asked_is_the_body_or_the_params() -> None:
     assert asked(method="GET") is None
 
 
+def test_what_was_asked_is_what_was_sent_whatever_the_builder_does_next() -> None:
+    shared: Dict[str, Any] = {}
+
+    def build(task: Any) -> Any:
+        shared["q"] = task.input["q"]
+        return shared
+
+    with RawServer(answer_ok) as server:
+        solution = http_solution_with(server.url(), body_builder=build, timeout=CAP)
+        first, second = solution(a_task(q="one")), solution(a_task(q="two"))
+    assert first.meta["experiment_input"] == {"q": "one"}
+    assert second.meta["experiment_input"] == {"q": "two"}
+
+
 def test_a_body_of_another_kind_is_refused() -> None:
     bad: Dict[str, Any] = {"data": ["a"]}
     with pytest.raises(ConfigurationError):

@@ -116,6 +116,12 @@ def test_known_secrets_are_scrubbed_from_text_longest_first() -> None:
     assert redact_text(text, secrets) == "bad ***, ***, ***, ***, ***, *** question"
 
 
+def test_cookies_are_scrubbed_one_by_one_and_schemes_are_no_secrets() -> None:
+    secrets = secret_values({"Cookie": "sid=zz-2222-zz; a=b", "Authorization": "Bearer abcdef1"})
+    text = "Bearer what? not zz-2222-zz nor abcdef1"
+    assert redact_text(text, secrets) == "Bearer what? not *** nor ***"
+
+
 def test_short_values_are_not_scrubbed() -> None:
     assert secret_values({"X-Token": "abc"}) == []
     assert secret_values(None, None, "http://[bad?token=abcdefg") == []
