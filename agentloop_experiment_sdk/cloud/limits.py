@@ -7,7 +7,7 @@ left for what we cannot see from here.
 from __future__ import annotations
 
 import json
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 from .. import jsontext
 
@@ -38,10 +38,10 @@ def fitted(contents: Contents, limit: int = MAX_GROUP_BYTES) -> Contents:
         return contents
     cut = list(contents)
     while excess > 0:
-        index = max(range(len(cut)), key=lambda n: len(cut[n][1]))
+        index = max(range(len(cut)), key=lambda n: _utf8(cut[n][1]))
         key, value = cut[index]
         shorter = _shortened(value, excess)
-        if len(shorter) >= len(value):
+        if _utf8(shorter) >= _utf8(value):
             break
         cut[index] = (key, shorter)
         excess = row_size(cut) - limit
@@ -53,30 +53,33 @@ def _utf8(text: str) -> int:
 
 
 def _shortened(value: str, excess: int) -> str:
+    size = _utf8(value)
     if value[:1] in ("{", "["):
         document = _json_shortened(value, excess)
-        if document is not None:
+        # strings that are only a small part of it cannot make it short enough
+        if document is not None and _utf8(document) <= max(size - excess, size // 2):
             return document
-    return _cut_text(value, excess)
+    return _cut_text(value, size - excess - _MARK_ROOM)
 
 
 def _json_shortened(value: str, excess: int) -> Optional[str]:
+    """The document with its longest strings cut to one length, as long as they can be."""
     try:
         document = json.loads(value)
-    except ValueError:
+        strings = sorted(_strings(document), key=lambda found: -found[0])
+        longest = _longest_allowed([found[0] for found in strings], excess)
+        for size, holder, slot in strings:
+            if size <= longest + _MARK_ROOM:
+                break
+            holder[slot] = _cut_text(holder[slot], longest)
+        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    except (ValueError, RecursionError):
         return None
-    holder, slot = _longest_string(document)
-    if holder is None or _utf8(holder[slot]) <= 2 * _MARK_ROOM:
-        return None
-    # an escaped character takes more room in the document than in the string
-    holder[slot] = _cut_text(holder[slot], excess)
-    return jsontext.dumps(document)
+    return jsontext.clean_text(text)
 
 
-def _longest_string(document: Any) -> Tuple[Any, Any]:
-    """The container and the index or key of the longest string inside ``document``."""
-    best: Tuple[Any, Any] = (None, None)
-    length = 0
+def _strings(document: Any) -> Iterator[Tuple[int, Any, Any]]:
+    """The bytes of every string inside ``document``, its container, and its index or key."""
     stack: List[Any] = [document]
     while stack:
         holder = stack.pop()
@@ -84,15 +87,26 @@ def _longest_string(document: Any) -> Tuple[Any, Any]:
         for slot, item in items:
             if isinstance(item, (dict, list)):
                 stack.append(item)
-            elif isinstance(item, str) and len(item) > length:
-                best, length = (holder, slot), len(item)
-    return best
+            elif isinstance(item, str):
+                yield _utf8(jsontext.clean_text(item)), holder, slot
 
 
-def _cut_text(text: str, excess: int) -> str:
-    data = text.encode("utf-8")
-    keep = max(0, len(data) - excess - _MARK_ROOM)
-    kept = data[:keep].decode("utf-8", "ignore")
+def _longest_allowed(sizes: Sequence[int], excess: int) -> int:
+    """To how many bytes all longer strings have to be cut; ``sizes`` are sorted, longest first."""
+    total = 0
+    for count, size in enumerate(sizes, 1):
+        total += size
+        allowed = (total - excess) // count - _MARK_ROOM
+        following = sizes[count] if count < len(sizes) else 0
+        if allowed >= 0 and allowed + _MARK_ROOM >= following:
+            return allowed
+    return 0
+
+
+def _cut_text(text: str, keep: int) -> str:
+    """The first ``keep`` bytes of ``text``, and a mark that says how many are missing."""
+    data = jsontext.clean_text(text).encode("utf-8")
+    kept = data[: max(0, keep)].decode("utf-8", "ignore")
     return "{}…[truncated {} bytes]".format(kept, len(data) - len(kept.encode("utf-8")))
 
 

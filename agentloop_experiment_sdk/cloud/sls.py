@@ -43,6 +43,7 @@ _RETRYABLE_CODES = frozenset(
         "Throttling",
     }
 )
+_LONGEST_DETAIL = 500
 _NETWORK_CODE = "LogRequestError"
 _NOTHING_SENT = ("Failed to establish", "NewConnectionError", "ConnectTimeout", "NameResolution")
 
@@ -138,10 +139,13 @@ class SlsLogstore:
         client = self._current_client()
         try:
             return action(client)
-        except _Answered as error:
-            raise self._translated(error.answer) from error.answer
-        except LogException as error:
+        except _Failed as failure:
+            error = failure.error
+        except LogException as raised:
+            error = raised
+        if isinstance(error, LogException):
             raise self._translated(error) from error
+        raise self._unreadable(repr(error)) from error
 
     def _current_client(self) -> Any:
         """The client of the present keys; rotated keys make a new one."""
@@ -161,10 +165,12 @@ class SlsLogstore:
 
     def _translated(self, error: Any) -> CloudError:
         code = str(error.get_error_code() or "")
-        detail = str(error.get_error_message() or "")
+        detail = _short(str(error.get_error_message() or ""))
         if code == _NETWORK_CODE and "Request is failed" not in detail:
             return self._unreachable(detail)
         status = int(error.get_resp_status() or 0)
+        if status == 200:  # a page of a proxy, say
+            return self._unreadable(detail)
         message = "SLS refused a request to {}/{} with HTTP {} {}: {}.{}".format(
             self._project,
             self._logstore,
@@ -178,7 +184,7 @@ class SlsLogstore:
             code=code,
             request_id=str(error.get_request_id() or "") or None,
             status=status,
-            retryable=status >= 500 or status == 429 or code in _RETRYABLE_CODES,
+            retryable=status >= 500 or status in (408, 429) or code in _RETRYABLE_CODES,
             retry_after=_retry_after(getattr(error, "resp_header", None)),
         )
 
@@ -192,6 +198,15 @@ class SlsLogstore:
             ambiguous=not any(mark in detail for mark in _NOTHING_SENT),
         )
 
+    def _unreadable(self, detail: str) -> CloudError:
+        return CloudError(
+            "A request to {}/{} got an answer that is not one of SLS: {}. Check sls_endpoint and "
+            "proxies.".format(self._project, self._logstore, detail.rstrip(".")),
+            code="BadResponse",
+            retryable=True,
+            ambiguous=True,
+        )
+
     def _remedy(self, code: str) -> str:
         for mark, remedy in _REMEDIES:
             if mark.lower() in code.lower():
@@ -199,17 +214,17 @@ class SlsLogstore:
         return ""
 
 
-class _Answered(Exception):
-    """Carries a failed answer past the official client's retry loop."""
+class _Failed(Exception):
+    """Carries a failure past the official client's retry loop."""
 
-    def __init__(self, answer: Any) -> None:
-        super().__init__(str(answer))
-        self.answer = answer
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 def _single_send_client() -> Any:
     """``LogClient`` whose retry loop sees no error that it would send again for."""
-    from aliyun.log import LogClient, LogException
+    from aliyun.log import LogClient
 
     official: Any = LogClient
 
@@ -217,8 +232,8 @@ def _single_send_client() -> Any:
         def _sendRequest(self, *args: Any, **kwargs: Any) -> Any:
             try:
                 return super()._sendRequest(*args, **kwargs)
-            except LogException as error:
-                raise _Answered(error) from error
+            except Exception as error:  # old clients stumble over an empty answer
+                raise _Failed(error) from error
 
     return SingleSendClient
 
@@ -249,6 +264,11 @@ def _reach_directly(client: Any) -> None:
     session = getattr(client, "_session", None)
     if session is not None:
         session.trust_env = False
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST_DETAIL else text[:_LONGEST_DETAIL] + "…"
 
 
 def _retry_after(headers: Any) -> Optional[float]:

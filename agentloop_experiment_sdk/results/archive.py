@@ -9,17 +9,21 @@ from __future__ import annotations
 import datetime
 import os
 import re
+import time
 from typing import Any, Dict, List, Mapping
 
 from . import layout
 
 ARCHIVING = "archiving"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._\-]")
+# a metadata file that cannot be read is kept under this name
+DAMAGED_META_FILE = "evaluation_meta.damaged"
 _OWN_FILES = (
     layout.RESULT_FILE,
     layout.TASKS_FILE,
     layout.JOURNAL_FILE,
     layout.PIPELINE_FILE,
+    DAMAGED_META_FILE,
 )
 
 
@@ -38,8 +42,11 @@ def archive(root: str, meta: Mapping[str, Any], now: datetime.datetime) -> str:
         now.strftime("%Y%m%dT%H%M%SZ"), _UNSAFE.sub("_", str(meta.get("record_id") or "unknown"))
     )
     target = _free_name(root, name)
+    path = os.path.join(root, layout.META_FILE)
+    if not meta and os.path.lexists(path):
+        _move(path, os.path.join(root, DAMAGED_META_FILE))
     plan = dict(meta, status=ARCHIVING, archived_status=meta.get("status"), archive_to=target)
-    layout.write_json(os.path.join(root, layout.META_FILE), plan)
+    layout.write_json(path, plan)
     return finish(root, plan)
 
 
@@ -48,12 +55,21 @@ def finish(root: str, meta: Mapping[str, Any]) -> str:
     target = os.path.join(root, layout.HISTORY_DIR, os.path.basename(str(meta["archive_to"])))
     os.makedirs(target, exist_ok=True)
     for name in own_entries(root):
-        os.rename(os.path.join(root, name), os.path.join(target, name))
+        _move(os.path.join(root, name), os.path.join(target, name))
     restored = _restored(meta)
     if restored:
         layout.write_json(os.path.join(target, layout.META_FILE), restored)
     os.unlink(os.path.join(root, layout.META_FILE))
     return target
+
+
+def is_unfinished(meta: Mapping[str, Any]) -> bool:
+    """Whether ``meta`` has written down a move that is still to be finished."""
+    return meta.get("status") == ARCHIVING and bool(meta.get("archive_to"))
+
+
+def _move(source: str, target: str) -> None:
+    layout.replace_with_retry(source, target, time.sleep)
 
 
 def own_entries(root: str) -> List[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import shutil
 from dataclasses import asdict, dataclass
 from typing import Any, Dict, Mapping, Optional, Set, Tuple
 
 from .. import jsontext
-from ..models import Identity, Result, Task
+from ..models import Attempt, Identity, Result, Task
 from . import layout
 from .journal import Key, Saved
 
@@ -52,31 +53,37 @@ class AttemptWriter:
         """
         attempt = result.attempt
         folder = layout.attempt_folder(self._root, attempt.task.id, attempt.repeat_id)
-        self._make_folder(attempt.task, folder)
+        if not self._make_folder(attempt.task, folder):
+            _clear(self._root, attempt)
         usage = chat_usage(result.output.meta.get("usage"))
-        stats = os.path.join(folder, layout.STATS_FILE)
         if usage:
-            self._write(stats, _stats(usage))
-        elif attempt.number > 1 and os.path.exists(stats):
-            os.unlink(stats)
+            self._write(os.path.join(folder, layout.STATS_FILE), _stats(usage))
         data = jsontext.dumps(self._solution(result)).encode("utf-8")
         path = os.path.join(folder, layout.SOLUTION_FILE)
-        if attempt.number > 1:
-            _keep_earlier_try(path, folder, attempt.number - 1)
         layout.write_atomically(path, data, fsync=self._fsync)
         return _saved(result, len(data), usage)
 
-    def _make_folder(self, task: Task, folder: str) -> None:
+    def _make_folder(self, task: Task, folder: str) -> bool:
+        """Make the attempt's folder, and describe its task; False when it was there."""
         if task.id not in self._described:
-            os.makedirs(os.path.dirname(folder), exist_ok=True)
-            path = os.path.join(os.path.dirname(folder), layout.TASK_META_FILE)
-            if not os.path.exists(path):
-                self._write(path, task_meta(task))
+            self._describe(task, os.path.dirname(folder))
             self._described.add(task.id)
         try:
             os.mkdir(folder)
         except FileExistsError:
-            _remove_leftovers(folder)
+            return False
+        return True
+
+    def _describe(self, task: Task, folder: str) -> None:
+        path = os.path.join(folder, layout.TASK_META_FILE)
+        data = jsontext.dumps(task_meta(task)).encode("utf-8")
+        try:
+            os.makedirs(folder)
+        except FileExistsError:
+            layout.remove_leftovers(folder)
+            if _content(path) == data:
+                return
+        layout.write_atomically(path, data, fsync=self._fsync)
 
     def _write(self, path: str, value: Any) -> None:
         layout.write_atomically(path, jsontext.dumps(value).encode("utf-8"), fsync=self._fsync)
@@ -143,6 +150,11 @@ def attempt_facts(document: Mapping[str, Any]) -> Dict[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
+def number_of(document: Mapping[str, Any]) -> int:
+    """Which try of its attempt a ``solution.json`` is, from 1."""
+    return max(1, _count(attempt_facts(document).get("number")) or 1)
+
+
 def saved_from_disk(root: str, key: Key, experiment: str) -> Optional[Saved]:
     """The journal entry of an attempt that has none, or None when it must run (again).
 
@@ -155,16 +167,20 @@ def saved_from_disk(root: str, key: Key, experiment: str) -> Optional[Saved]:
     if facts.get("experiment", experiment) != experiment:
         return None
     path = os.path.join(layout.attempt_folder(root, *key), layout.SOLUTION_FILE)
+    try:
+        size = os.path.getsize(path)
+    except OSError:
+        return None
     meta = document["meta"]
     return Saved(
         key[0],
         key[1],
-        int(facts.get("number") or 1),
+        number_of(document),
         status_of(document),
-        float(facts.get("latency_ms") or 0.0),
-        os.path.getsize(path),
+        _latency(facts.get("latency_ms")),
+        size,
         chat_usage(meta.get("usage")),
-        "" if document["success"] else str(meta.get("error_type") or "UnknownError"),
+        "" if document["success"] else error_type_of(meta),
     )
 
 
@@ -175,9 +191,16 @@ def status_of(document: Mapping[str, Any]) -> str:
     return "skipped" if document["meta"].get("skipped") is True else "success"
 
 
+def error_type_of(meta: Mapping[str, Any]) -> str:
+    """The error type of a failed attempt, as text."""
+    value = meta.get("error_type")
+    return (jsontext.sls_text(value) if value is not None else "") or "UnknownError"
+
+
 def chat_usage(usage: Any) -> Usage:
     """Model name to (input, output) tokens from a solution's ``meta["usage"]``, else ``{}``."""
-    if not isinstance(usage, Mapping):
+    usage = jsontext.to_jsonable(usage)
+    if not isinstance(usage, dict):
         return {}
     tokens = (_count(usage.get("input_tokens")), _count(usage.get("output_tokens")))
     if tokens == (None, None):
@@ -191,6 +214,14 @@ def _count(value: Any) -> Optional[int]:
         return int(value) if usable else None
     except (OverflowError, ValueError):
         return None
+
+
+def _latency(value: Any) -> float:
+    usable = isinstance(value, (int, float)) and not isinstance(value, bool)
+    try:
+        return float(value) if usable and math.isfinite(value) else 0.0
+    except OverflowError:
+        return 0.0
 
 
 def _stats(usage: Usage) -> Dict[str, Any]:
@@ -207,9 +238,7 @@ def _stats(usage: Usage) -> Dict[str, Any]:
 
 
 def _saved(result: Result, size: int, usage: Usage) -> Saved:
-    error = ""
-    if result.status == "failed":
-        error = jsontext.clean_text(str(result.output.meta.get("error_type") or "UnknownError"))
+    error = error_type_of(result.output.meta) if result.status == "failed" else ""
     attempt = result.attempt
     return Saved(
         attempt.task.id,
@@ -223,21 +252,40 @@ def _saved(result: Result, size: int, usage: Usage) -> Saved:
     )
 
 
-def _keep_earlier_try(path: str, folder: str, number: int) -> None:
+def _clear(root: str, attempt: Attempt) -> None:
+    """Make an attempt's folder ready for another answer: what belongs to the present one goes.
+
+    The answer itself is kept as ``attempt-<n>.json``, and ``solution.json`` stays until it is
+    replaced. Evaluations and statistics go first: beside the new answer they would be wrong.
+    """
+    folder = layout.attempt_folder(root, *attempt.key)
+    layout.remove_leftovers(folder)
+    document = read_solution(root, attempt.key)
+    if document is not None and attempt.number > 1:
+        _keep(folder, number_of(document))
+    shutil.rmtree(os.path.join(folder, layout.EVALUATION_DIR), ignore_errors=True)
+    try:
+        os.unlink(os.path.join(folder, layout.STATS_FILE))
+    except FileNotFoundError:
+        pass
+
+
+def _keep(folder: str, number: int) -> None:
     """Keep the answer that is about to be replaced as ``attempt-<n>.json``."""
+    path = os.path.join(folder, layout.SOLUTION_FILE)
     kept = os.path.join(folder, "attempt-{}.json".format(number))
-    if os.path.exists(path) and not os.path.exists(kept):
-        try:
-            os.link(path, kept)
-        except OSError:
-            shutil.copyfile(path, kept)
+    if os.path.exists(kept):
+        return
+    try:
+        os.link(path, kept)
+    except OSError:  # a file system without links
+        with open(path, "rb") as file:
+            layout.write_atomically(kept, file.read())
 
 
-def _remove_leftovers(folder: str) -> None:
-    """Temporary files of a run that was killed while it wrote this attempt."""
-    for name in os.listdir(folder):
-        if name.endswith(".tmp"):
-            try:
-                os.unlink(os.path.join(folder, name))
-            except OSError:
-                pass
+def _content(path: str) -> Optional[bytes]:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return None

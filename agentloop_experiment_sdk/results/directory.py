@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import os
-import time
-from dataclasses import asdict, dataclass, field
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from dataclasses import replace
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..errors import ResultsDirectoryError, ResumeError
-from ..models import Attempt, Identity, Plan, Task
+from ..models import Attempt, Identity, Task
 from . import archive, attempts, layout
 from .journal import Journal, JournalState, Key, Saved, delivered_line, read_state, saved_line
 from .lock import DirectoryLock
+from .metadata import COMPLETED as COMPLETED
+from .metadata import FAILED as FAILED
+from .metadata import INTERRUPTED as INTERRUPTED
+from .metadata import RUNNING as RUNNING
+from .metadata import Description as Description
+from .metadata import check_format, difference, new_meta, read_meta
 
 logger = logging.getLogger(__name__)
 
-RUNNING, COMPLETED, FAILED, INTERRUPTED = "running", "completed", "failed", "interrupted"
-
 BEGIN, CONTINUE, ARCHIVE = "begin", "continue", "archive"
-
-
-@dataclass(frozen=True)
-class Description:
-    """What ``evaluation_meta.json`` says of a run.
-
-    ``solution`` has ``name`` and ``hash``; ``evaluators`` are the names of local evaluators.
-    """
-
-    plan: Plan
-    n_repeat: int
-    solution: Mapping[str, str]
-    version: str = ""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    evaluators: Tuple[str, ...] = ()
 
 
 class ResultsDirectory:
@@ -69,6 +58,8 @@ class ResultsDirectory:
             ResumeError: ``resume=True`` and there is nothing to continue.
             ResultsDirectoryError: The directory cannot be made or written.
         """
+        # a solution that changes the working directory must not move the results
+        path = os.path.abspath(path)
         if resume and not os.path.isdir(path):
             raise ResumeError(
                 "There is no results directory {} to resume; check result_dir.".format(path)
@@ -77,7 +68,9 @@ class ResultsDirectory:
         _make(path)
         directory._lock.acquire()
         try:
-            directory._read()
+            with _writing(path):
+                layout.remove_leftovers(path)
+                directory._read()
             directory.decision = directory._decide(identity, resume)
         except BaseException:
             directory.close()
@@ -92,23 +85,45 @@ class ResultsDirectory:
             ResultsDirectoryError: The directory holds no results of ours.
             DirectoryLockedError: Another run uses it.
         """
-        if layout.read_json_object(os.path.join(path, layout.META_FILE)) is None:
+        path = os.path.abspath(path)
+        if not os.path.exists(os.path.join(path, layout.META_FILE)):
             raise ResultsDirectoryError(
-                "{} holds no results: {} is missing or cannot be read.".format(
-                    path, layout.META_FILE
-                )
+                "{} holds no results: {} is missing.".format(path, layout.META_FILE)
             )
         directory = cls(path)
         directory._lock.acquire()
         try:
-            directory._read()
-            directory.decision = CONTINUE
-            directory.state = read_state(directory._file(layout.JOURNAL_FILE))
-            directory._journal.open()
+            with _writing(path):
+                directory._read()
+                directory._take_up()
         except BaseException:
             directory.close()
             raise
         return directory
+
+    def _take_up(self) -> None:
+        """Go on with what is there, for ``reopen``."""
+        try:
+            experiment = attempts.experiment_key(self.identity)
+        except (KeyError, TypeError) as error:
+            raise ResultsDirectoryError(
+                "{} holds no results of this package that could be continued.".format(self.path)
+            ) from error
+        self.decision = CONTINUE
+        self.state = read_state(self._file(layout.JOURNAL_FILE))
+        self._journal.open()
+        keys = dict.fromkeys(self._listed(), None)
+        keys.update(dict.fromkeys(self.state.saved, None))
+        self._survey(keys, experiment)
+
+    def _listed(self) -> List[Key]:
+        """The attempts that the last run was about."""
+        content = layout.read_json_object(self._file(layout.TASKS_FILE)) or {}
+        tasks, repeats = content.get("tasks"), self.meta.get("total_repeats")
+        if not isinstance(tasks, list) or not isinstance(repeats, int):
+            return []
+        ids = [str(entry[0]) for entry in tasks if isinstance(entry, list) and entry]
+        return [(task_id, str(repeat)) for repeat in range(repeats) for task_id in ids]
 
     def begin(self, description: Description, tasks: Sequence[Task], now_ms: int) -> None:
         """Carry out the decision: move an earlier experiment away, or take up its state.
@@ -117,14 +132,22 @@ class ResultsDirectory:
             description: What this run is.
             tasks: The plan's present tasks, in order.
             now_ms: Milliseconds since the epoch.
+
+        Raises:
+            ResultsDirectoryError: The directory cannot be written; nothing of an earlier
+                experiment is lost.
         """
+        with _writing(self.path):
+            self._begin(description, tasks, now_ms)
+
+    def _begin(self, description: Description, tasks: Sequence[Task], now_ms: int) -> None:
         if self.decision == ARCHIVE:
             target = archive.archive(
                 self.path, self.meta, datetime.datetime.fromtimestamp(now_ms / 1000, _UTC)
             )
             logger.warning("The earlier results of %s were moved to %s.", self.path, target)
             self.meta = {}
-        self.meta = _meta(self.meta, description, len(tasks), now_ms)
+        self.meta = new_meta(self.meta, description, len(tasks), now_ms)
         layout.write_json(self._file(layout.META_FILE), self.meta)
         listed = {"tasks": [[task.id, task.metadata.get("dataset_item_id", "")] for task in tasks]}
         layout.write_json(self._file(layout.TASKS_FILE), listed, indent=None)
@@ -135,29 +158,47 @@ class ResultsDirectory:
     def settle(self, due: Iterable[Attempt]) -> List[Attempt]:
         """Compare ``due`` with what is on disk; returns those that have to run.
 
-        Afterwards ``state.saved`` holds exactly the attempts among ``due`` that are done.
+        Afterwards ``state.saved`` holds exactly the attempts among ``due`` that are done. An
+        attempt whose earlier answer was lost gets a number of its own, so that its new answer is
+        told from the old one in SLS.
+
+        Raises:
+            ResultsDirectoryError: The journal cannot be written.
         """
+        attempts_due = list(due)
+        known = JournalState(dict(self.state.saved), self.state.delivered)
+        with _writing(self.path):
+            keys = [attempt.key for attempt in attempts_due]
+            self._survey(keys, attempts.experiment_key(self.identity))
+        return [
+            replace(attempt, number=max(attempt.number, known.next_number(attempt.key)))
+            for attempt in attempts_due
+            if attempt.key not in self.state.saved
+        ]
+
+    def _survey(self, keys: Iterable[Key], experiment: str) -> None:
+        """Reduce ``state.saved`` to those of ``keys`` that are on disk, and journal what is new."""
         known, self.state.saved = self.state.saved, {}
-        pending: List[Attempt] = []
         found: List[Saved] = []
-        experiment = attempts.experiment_key(self.identity)
-        for attempt in due:
-            saved = known.get(attempt.key)
-            if saved is None or self._size(attempt.key) != saved.size:
-                saved = attempts.saved_from_disk(self.path, attempt.key, experiment)
-                if saved is not None:
-                    found.append(saved)
-            if saved is None:
-                pending.append(attempt)
-            else:
-                self.state.saved[attempt.key] = saved
+        for key in keys:
+            saved = known.get(key)
+            # a failed attempt may have been tried again just before a crash
+            if saved is None or saved.status == "failed" or self._size(key) != saved.size:
+                on_disk = attempts.saved_from_disk(self.path, key, experiment)
+                if on_disk is not None and not _same(on_disk, saved):
+                    found.append(on_disk)
+                    saved = on_disk
+                elif on_disk is None:
+                    saved = None
+            if saved is not None:
+                self.state.saved[key] = saved
         self._journal.append(saved_line(saved) for saved in found)
-        return pending
 
     @property
     def identity(self) -> Identity:
         """The experiment in the directory, after ``begin``."""
-        return Identity(**self.meta["identity"])
+        stored = self.meta["identity"]
+        return Identity(**{name: str(stored[name]) for name in Identity.__annotations__})
 
     def update_meta(self, **changes: Any) -> None:
         """Change entries of ``evaluation_meta.json``, atomically."""
@@ -207,8 +248,14 @@ class ResultsDirectory:
         return layout.read_json_object(self._file(layout.PIPELINE_FILE))
 
     def fold_journal(self) -> None:
-        """Fold the journal into one line; the directory is closed to entries afterwards."""
-        self._journal.fold()
+        """Fold the journal into one line; the directory is closed to entries afterwards.
+
+        A journal that cannot be folded (disk full) stays as it is and is as good.
+        """
+        try:
+            self._journal.fold()
+        except OSError as error:
+            logger.warning("The journal of %s was not shortened: %s", self.path, error)
 
     def close(self) -> None:
         """Close the journal and release the lock; closing twice is fine."""
@@ -219,24 +266,25 @@ class ResultsDirectory:
         return os.path.join(self.path, name)
 
     def _read(self) -> None:
-        meta = layout.read_json_object(self._file(layout.META_FILE))
-        if meta is not None and meta.get("status") == archive.ARCHIVING:
+        meta = read_meta(self._file(layout.META_FILE))
+        check_format(meta)
+        if archive.is_unfinished(meta):
             target = archive.finish(self.path, meta)
             logger.warning("Finished moving the earlier results of %s to %s.", self.path, target)
-            meta = None
-        self.meta = meta or {}
+            meta = {}
+        self.meta = meta
 
     def _decide(self, identity: Identity, resume: Optional[bool]) -> str:
         occupied = bool(self.meta) or bool(archive.own_entries(self.path))
-        difference = _difference(self.meta, identity) if occupied else "it is empty"
-        if resume and difference:
+        other = difference(self.meta, identity) if occupied else "it is empty"
+        if resume and other:
             raise ResumeError(
                 "The results directory {} cannot be resumed: {}. Pass resume=None to start a new "
-                "experiment in it, or another result_dir.".format(self.path, difference)
+                "experiment in it, or another result_dir.".format(self.path, other)
             )
         if not occupied:
             return BEGIN
-        return ARCHIVE if difference or resume is False else CONTINUE
+        return ARCHIVE if other or resume is False else CONTINUE
 
     def _size(self, key: Key) -> int:
         try:
@@ -258,59 +306,24 @@ def _make(path: str) -> None:
         ) from error
 
 
-def _difference(meta: Mapping[str, Any], identity: Identity) -> str:
-    """Why ``meta`` is another experiment than ``identity``; "" when it is the same."""
-    if int(meta.get("format_version") or 0) > layout.FORMAT_VERSION:
+@contextlib.contextmanager
+def _writing(path: str) -> Iterator[None]:
+    """Says what to do when the file system refuses."""
+    try:
+        yield
+    except OSError as error:
         raise ResultsDirectoryError(
-            "The results directory was written by a newer version of this package (format {}); "
-            "update the package or pass another result_dir.".format(meta["format_version"])
-        )
-    stored = meta.get("identity")
-    if not isinstance(stored, dict):
-        return "it holds results without an identity (of another tool, or damaged)"
-    for name, value in asdict(identity).items():
-        if stored.get(name) != value:
-            return "its {} is {!r}, this run's is {!r}".format(name, stored.get(name), value)
-    return ""
+            "The results directory {} cannot be used: {}. Make room or mend its permissions, then "
+            "run again: nothing in it is lost.".format(path, error)
+        ) from error
 
 
-def _meta(
-    earlier: Mapping[str, Any], description: Description, total_tasks: int, now_ms: int
-) -> Dict[str, Any]:
-    plan = description.plan
-    meta = {
-        "evaluation_name": earlier.get("record_name") or plan.plan_name,
-        "created_at": earlier.get("created_at") or _local_time(now_ms),
-        "total_repeats": description.n_repeat,
-        "benchmark": {
-            "name": plan.dataset,
-            "description": plan.plan_name,
-            "total_tasks": total_tasks,
-        },
-        "schema_version": layout.SCHEMA_VERSION,
-        "format_version": layout.FORMAT_VERSION,
-        "record_id": earlier.get("record_id"),
-        "record_name": earlier.get("record_name"),
-        "client_token": earlier.get("client_token"),
-        "status": RUNNING,
-        "identity": asdict(plan.identity),
-        "plan": {
-            "plan_name": plan.plan_name,
-            "project": plan.project,
-            "dataset": plan.dataset,
-            "pipeline_name": plan.pipeline_name,
-            "agentloop_endpoint": plan.agentloop_endpoint,
-            "sls_endpoint": plan.sls_endpoint,
-        },
-        "experiment_start_time": earlier.get("experiment_start_time") or now_ms,
-        "finished_at": None,
-        "solution": dict(description.solution),
-        "version": description.version,
-        "parameters": dict(description.parameters),
-        "evaluators": list(description.evaluators),
-    }
-    return {**earlier, **meta}
-
-
-def _local_time(now_ms: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now_ms / 1000))
+def _same(on_disk: Saved, saved: Optional[Saved]) -> bool:
+    """Whether a journal entry still speaks of the answer on disk."""
+    if saved is None:
+        return False
+    return (on_disk.number, on_disk.status, on_disk.size) == (
+        saved.number,
+        saved.status,
+        saved.size,
+    )

@@ -17,6 +17,8 @@ from .layout import write_atomically
 
 Key = Tuple[str, str]
 
+STATUSES = ("success", "failed", "skipped")
+
 
 @dataclass(frozen=True)
 class Saved:
@@ -54,6 +56,11 @@ class JournalState:
 
     saved: Dict[Key, Saved] = field(default_factory=dict)
     delivered: Dict[Key, Tuple[int, str]] = field(default_factory=dict)
+
+    def next_number(self, key: Key) -> int:
+        """The number of the next try of ``key``; no number is given to two answers."""
+        saved, delivered = self.saved.get(key), self.delivered.get(key)
+        return 1 + max(saved.number if saved else 0, delivered[0] if delivered else 0)
 
     def is_delivered(self, key: Key, record_id: str) -> bool:
         """Whether the newest saved attempt of ``key`` is in SLS under ``record_id``."""
@@ -104,7 +111,7 @@ def read_state(path: str) -> JournalState:
     for entry in _entries(path):
         try:
             _apply(state, entry)
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError):
             continue
     return state
 
@@ -139,9 +146,15 @@ class Journal:
             if fsync:
                 os.fsync(self._handle)
         except OSError:
-            os.ftruncate(self._handle, self._size)
+            self._cut_back()
             raise
         self._size += len(data)
+
+    def _cut_back(self) -> None:
+        try:
+            os.ftruncate(self._handle, self._size)
+        except OSError:  # the error that brought us here says more
+            pass
 
     def fold(self) -> None:
         """Replace all lines by one with the entries that still count, and close the file.
@@ -185,14 +198,14 @@ def _parsed(line: bytes) -> List[Any]:
     """The entries of a line: one, or those of a folded journal."""
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     return found if isinstance(found, list) else [found]
 
 
 def _apply(state: JournalState, entry: Dict[str, Any]) -> None:
     key = (str(entry["task"]), str(entry["repeat"]))
-    if entry["event"] == "saved":
+    if entry["event"] == "saved" and entry["status"] in STATUSES:
         tokens = entry.get("tokens") or {}
         state.saved[key] = Saved(
             key[0],

@@ -8,11 +8,13 @@ format's four keys (its reader passes them as arguments), so the facts of the at
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
 import re
 import time
+import uuid
 from typing import Any, Callable, Dict, Optional
 
 from .. import jsontext
@@ -37,6 +39,12 @@ ATTEMPT_KEY = "agentloop.attempt"
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._\-]")
+# names that Windows keeps for devices, whatever their extension
+_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?\Z", re.IGNORECASE)
+_LONGEST_NAME = 150
+_TEMPORARY = ".tmp"
+# of this process: a process id alone comes again, in a container at every start
+_token = uuid.uuid4().hex[:12]
 _serial = itertools.count()
 
 
@@ -51,9 +59,21 @@ def attempt_folder(root: str, task_id: str, repeat_id: str) -> str:
 
 
 def metric_file_name(metric: str) -> str:
-    """A file name for a metric: other characters than ``A-Za-z0-9._-`` become ``%XX`` of UTF-8."""
-    name = _UNSAFE.sub(lambda m: "".join("%%%02X" % b for b in m.group().encode("utf-8")), metric)
-    return (name if name.strip(".") else name.replace(".", "%2E")) + ".json"
+    """A file name for a metric, valid on every system.
+
+    Characters other than ``A-Za-z0-9._-`` become ``%XX`` of UTF-8; a long name is cut and gets a
+    digest of the whole.
+    """
+    text = jsontext.clean_text(metric)
+    name = _UNSAFE.sub(lambda m: "".join("%%%02X" % b for b in m.group().encode("utf-8")), text)
+    if not name.strip("."):
+        name = name.replace(".", "%2E")
+    if _DEVICE.match(name):
+        name = "%{:02X}{}".format(ord(name[0]), name[1:])
+    if len(name) > _LONGEST_NAME:
+        digest = hashlib.sha256(text.encode("utf-8")).hexdigest()[:16]
+        name = "{}-{}".format(name[:_LONGEST_NAME], digest)
+    return name + ".json"
 
 
 def replace_with_retry(source: str, target: str, sleep: Callable[[float], None]) -> None:
@@ -74,10 +94,9 @@ def write_atomically(
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Write ``data`` so that a reader sees the old file or the whole new one, never a part."""
-    temporary = "{}.{}-{}.tmp".format(path, os.getpid(), next(_serial))
-    handle = os.open(
-        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o644
-    )
+    temporary = "{}.{}-{}-{}{}".format(path, os.getpid(), _token, next(_serial), _TEMPORARY)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    handle = os.open(temporary, flags, 0o644)
     try:
         try:
             _write_all(handle, data)
@@ -89,6 +108,28 @@ def write_atomically(
     except BaseException:
         _remove_quietly(temporary)
         raise
+    if fsync:
+        _sync_folder(os.path.dirname(path))
+
+
+def remove_leftovers(folder: str) -> None:
+    """Remove the temporary files of processes that were killed while they wrote to ``folder``."""
+    own = "-{}-".format(_token)
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    for name in names:
+        if _is_temporary(name) and own not in name:
+            _remove_quietly(os.path.join(folder, name))
+
+
+_TEMPORARY_NAME = re.compile(r".+\.[0-9]+-[0-9a-f]{12}-[0-9]+\.tmp\Z")
+
+
+def _is_temporary(name: str) -> bool:
+    """Whether ``write_atomically`` made the name; a user's own ``.tmp`` files are not ours."""
+    return bool(_TEMPORARY_NAME.match(name))
 
 
 def write_json(path: str, value: Any, *, indent: Optional[int] = 2, fsync: bool = False) -> None:
@@ -101,7 +142,7 @@ def read_json_object(path: str) -> Optional[Dict[str, Any]]:
     try:
         with open(path, "rb") as file:
             value = json.loads(file.read())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
@@ -110,6 +151,20 @@ def _write_all(handle: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(handle, view) :]
+
+
+def _sync_folder(folder: str) -> None:
+    """Make a rename in ``folder`` last; Windows has no such call and needs none."""
+    try:
+        handle = os.open(folder or ".", os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
 
 
 def _remove_quietly(path: str) -> None:

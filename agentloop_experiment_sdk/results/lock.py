@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
 from typing import Any, Set
 
-from ..errors import DirectoryLockedError
+from ..errors import DirectoryLockedError, ResultsDirectoryError
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ class DirectoryLock:
 
         Raises:
             DirectoryLockedError: Another process, or another run of this one, holds it.
+            ResultsDirectoryError: The lock file cannot be made.
         """
         with _held_lock:
             if self._name in _held:
@@ -59,7 +61,13 @@ class DirectoryLock:
             _held.discard(self._name)
 
     def _lock_file(self) -> None:
-        handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise ResultsDirectoryError(
+                "The results directory {} cannot be written: {}. Mend its permissions or pass "
+                "another result_dir.".format(os.path.dirname(self._path), error)
+            ) from error
         try:
             _lock_handle(handle)
         except (BlockingIOError, PermissionError) as error:
@@ -72,9 +80,17 @@ class DirectoryLock:
                 error,
             )
         self._handle = handle
+        _note_holder(handle)
+
+
+def _note_holder(handle: int) -> None:
+    """Write down who holds the lock, for a person who looks; a full disk does not matter."""
+    try:
         os.ftruncate(handle, 0)
         os.lseek(handle, 0, os.SEEK_SET)
         os.write(handle, '{{"pid":{}}}\n'.format(os.getpid()).encode("ascii"))
+    except OSError:
+        pass
 
 
 def _locked(path: str) -> DirectoryLockedError:
@@ -97,9 +113,11 @@ def _lock_on_windows(handle: int) -> None:
     import msvcrt
 
     module: Any = msvcrt
+    # far behind the content, which stays readable
+    os.lseek(handle, _LOCKED_BYTE, os.SEEK_SET)
     try:
-        # far behind the content, which stays readable
-        os.lseek(handle, _LOCKED_BYTE, os.SEEK_SET)
         module.locking(handle, module.LK_NBLCK, 1)
     except OSError as error:
-        raise BlockingIOError(str(error)) from error
+        if error.errno in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
+            raise BlockingIOError(str(error)) from error
+        raise

@@ -11,14 +11,15 @@ import copy
 import heapq
 import itertools
 import logging
+import math
+import re
 import threading
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Tuple
 
 from ..errors import CloudError
-from .delivery import Outgoing
+from .backlog import Outgoing
 
 logger = logging.getLogger(__name__)
 
@@ -53,12 +54,25 @@ class Waiting:
 Done = Callable[[Outgoing, Optional[Mapping[str, Any]], str], None]
 
 
+Wait = Callable[[threading.Condition, Optional[float]], object]
+_Timer = Tuple[float, int, Waiting, float]  # when it is due, order, whose it is, its deadline
+
+
 @dataclass
-class _Timers:
-    due: List[Tuple[float, int, Waiting, float]] = field(default_factory=list)
+class _Reason:
+    """Why rows have no fields: the first one's words, and how many there are."""
+
+    text: str
+    count: int = 0
+
+
+@dataclass
+class _State:
+    due: List[_Timer] = field(default_factory=list)
     running: int = 0
+    threads: int = 0
     closed: bool = False
-    reasons: Dict[str, int] = field(default_factory=Counter)
+    reasons: Dict[str, _Reason] = field(default_factory=dict)
 
 
 class Pipeline:
@@ -73,6 +87,7 @@ class Pipeline:
         keep: Gets the fetched definition, to store it.
         clock: Monotonic seconds.
         now: Seconds since the epoch.
+        wait: Waits on a condition for so many seconds of ``clock``, or until it is notified.
     """
 
     def __init__(
@@ -86,129 +101,204 @@ class Pipeline:
         keep: Callable[[Mapping[str, Any]], None] = lambda definition: None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
+        wait: Wait = threading.Condition.wait,
     ) -> None:
         self._api = api
-        self._space = space
         self._name = name
         self._done = done
-        self._definition = definition
-        self._keep = keep
+        self._definition = _Definition(api, space, name, keep, clock, definition)
+        self._space = space
         self._clock = clock
         self._now = now
+        self._wait = wait
         self._changed = threading.Condition()
-        self._timers = _Timers()
+        self._state = _State()
         self._serial = itertools.count()
-        self._threads: List[threading.Thread] = []
 
     def submit(self, waiting: Waiting) -> None:
         """Ask for a row's fields: now, and again until they are there or time is up."""
         if not waiting.trace_id:
-            self._finish(waiting, None, "the solution returned no trace id")
-            return
+            return self._finish(waiting, None, "no trace id", "the solution returned no trace id")
         now = self._clock()
         with self._changed:
-            entry = (now, next(self._serial), waiting, now + GIVE_UP_S)
-            heapq.heappush(self._timers.due, entry)
-            start = len(self._threads) < min(PREVIEWS_AT_ONCE, len(self._timers.due))
+            state = self._state
+            heapq.heappush(state.due, (now, next(self._serial), waiting, now + GIVE_UP_S))
+            start = state.threads < min(PREVIEWS_AT_ONCE, state.running + len(state.due))
+            state.threads += start
             self._changed.notify()
         if start:
-            self._start_thread()
+            threading.Thread(
+                target=self._ask_forever, name="agentloop-pipeline", daemon=True
+            ).start()
 
     @property
     def waiting(self) -> int:
         """How many rows are still without an answer."""
         with self._changed:
-            return len(self._timers.due) + self._timers.running
+            return len(self._state.due) + self._state.running
 
     def close(self) -> List[Outgoing]:
         """Stop asking; the rows still waiting are returned, not passed on."""
         with self._changed:
-            self._timers.closed = True
-            left = [entry[2].row for entry in self._timers.due]
-            self._timers.due.clear()
+            self._state.closed = True
+            left = [timer[2].row for timer in self._state.due]
+            self._state.due.clear()
             self._changed.notify_all()
         return left
 
     def report(self) -> None:
         """Log each reason for missing fields once, with the number of rows."""
-        for reason, count in sorted(self._timers.reasons.items()):
-            logger.warning("%d rows have no fields of pipeline %s: %s.", count, self._name, reason)
-
-    def _start_thread(self) -> None:
-        thread = threading.Thread(target=self._ask_forever, name="agentloop-pipeline", daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        with self._changed:
+            reasons = sorted(self._state.reasons.items())
+        for _, reason in reasons:
+            logger.warning(
+                "%d rows have no fields of pipeline %s: %s.", reason.count, self._name, reason.text
+            )
 
     def _ask_forever(self) -> None:
         while True:
-            taken = self._next()
-            if taken is None:
+            timer = self._next()
+            if timer is None:
                 return
-            due, _, waiting, deadline = taken
             try:
-                self._ask(waiting, due, deadline)
+                self._ask(timer)
             except Exception as error:
                 logger.exception("The pipeline preview of a row failed unexpectedly.")
-                self._finish(waiting, None, "an unexpected error: {}".format(error))
+                kind = type(error).__name__
+                self._finish(timer[2], None, kind, "an unexpected {}: {}".format(kind, error))
             finally:
                 with self._changed:
-                    self._timers.running -= 1
+                    self._state.running -= 1
                     self._changed.notify_all()
 
-    def _next(self) -> Optional[Tuple[float, int, Waiting, float]]:
+    def _next(self) -> Optional[_Timer]:
         with self._changed:
-            while not self._timers.closed:
-                if not self._timers.due:
-                    self._changed.wait()
-                    continue
-                if self._definition is None and self._timers.running:
-                    # one thread fetches the definition; the others wait for it
-                    self._changed.wait()
-                    continue
-                pause = self._timers.due[0][0] - self._clock()
-                if pause <= 0:
-                    self._timers.running += 1
-                    return heapq.heappop(self._timers.due)
-                self._changed.wait(pause)
+            while not self._state.closed:
+                pause = self._pause()
+                if pause is not None and pause <= 0:
+                    self._state.running += 1
+                    return heapq.heappop(self._state.due)
+                self._wait(self._changed, pause)
             return None
 
-    def _ask(self, waiting: Waiting, due: float, deadline: float) -> None:
+    def _pause(self) -> Optional[float]:
+        """Seconds until the next preview; None while only an event can change that."""
+        state = self._state
+        # one thread fetches the definition; the others wait for it
+        if not state.due or (state.running and not self._definition.is_known):
+            return None
+        return state.due[0][0] - self._clock()
+
+    def _ask(self, timer: _Timer) -> None:
+        waiting = timer[2]
         try:
             fields = self._preview(waiting)
+            code = "no rows"
             reason = "its trace was not in the pipeline's source within {:.0f} s".format(GIVE_UP_S)
         except UnboundSourceError as error:
-            return self._finish(waiting, None, str(error))
+            return self._finish(waiting, None, "unbound source", str(error))
         except CloudError as error:
+            code, reason = _kind(error), str(error).rstrip(".")
             if not error.retryable:
-                return self._finish(waiting, None, str(error))
-            fields, reason = None, str(error)
-        if fields is not None or due + RETRY_S > deadline:
-            return self._finish(waiting, fields, reason)
+                return self._finish(waiting, None, code, reason)
+            fields = None
+        if fields is not None or not self._ask_again(timer):
+            self._finish(waiting, fields, code, reason)
+
+    def _ask_again(self, timer: _Timer) -> bool:
+        """Set the row's next timer; False when its time is up."""
+        due, _, waiting, deadline = timer
         # the grid counts from the first preview, not from the answer of this one
-        again = (due + RETRY_S, next(self._serial), waiting, deadline)
+        missed = math.floor((self._clock() - due) / RETRY_S)
+        again = due + RETRY_S * (max(0, missed) + 1)
+        if again > deadline:
+            return False
         with self._changed:
-            if not self._timers.closed:
-                heapq.heappush(self._timers.due, again)
+            if not self._state.closed:
+                heapq.heappush(self._state.due, (again, next(self._serial), waiting, deadline))
+        return True
 
     def _preview(self, waiting: Waiting) -> Optional[Mapping[str, Any]]:
-        if self._definition is None:
-            self._definition = self._api.get_pipeline(self._space, self._name)
-            self._keep(self._definition)
         body = preview_body(
-            self._definition, str(waiting.trace_id), waiting.started_at_ms, self._now()
+            self._definition.get(), str(waiting.trace_id), waiting.started_at_ms, self._now()
         )
         rows = self._api.preview_pipeline(self._space, body).get("data")
-        found = isinstance(rows, list) and rows and isinstance(rows[0], dict)
-        return rows[0] if rows and found else None
+        if isinstance(rows, list) and rows and isinstance(rows[0], dict):
+            return rows[0]
+        return None
 
-    def _finish(self, waiting: Waiting, fields: Optional[Mapping[str, Any]], reason: str) -> None:
+    def _finish(
+        self, waiting: Waiting, fields: Optional[Mapping[str, Any]], code: str, reason: str
+    ) -> None:
         if fields is None:
             with self._changed:
-                self._timers.reasons[reason] += 1
-                first = self._timers.reasons[reason] == 1
+                known = self._state.reasons.setdefault(code, _Reason(reason))
+                known.count += 1
+                first = known.count == 1
             if first:
-                logger.warning("A row has no fields of pipeline %s: %s.", self._name, reason)
+                logger.info("A row has no fields of pipeline %s: %s.", self._name, reason)
         self._done(waiting.row, fields, reason)
+
+
+class _Definition:
+    """The pipeline's definition: fetched by one thread, once, with every key the cloud answers.
+
+    What is refused for good is not asked for again; after another error the next rows get the same
+    error for a while, so that a thousand rows do not ask a thousand times.
+    """
+
+    def __init__(
+        self,
+        api: PipelineApi,
+        space: str,
+        name: str,
+        keep: Callable[[Mapping[str, Any]], None],
+        clock: Callable[[], float],
+        known: Optional[Mapping[str, Any]],
+    ) -> None:
+        self._fetch: Callable[[], Dict[str, Any]] = lambda: api.get_pipeline(space, name)
+        self._keep = keep
+        self._clock = clock
+        self._known = known
+        self._error: Optional[CloudError] = None
+        self._error_until = 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether ``get`` answers without asking the cloud."""
+        if self._known is not None:
+            return True
+        return self._error is not None and self._clock() < self._error_until
+
+    def get(self) -> Mapping[str, Any]:
+        """The definition.
+
+        Raises:
+            CloudError: It cannot be had, or not now.
+        """
+        if self._error is not None and self._clock() < self._error_until:
+            raise self._error
+        if self._known is None:
+            self._known = self._fetched()
+            try:
+                self._keep(self._known)
+            except OSError as error:
+                logger.warning("The pipeline's definition could not be stored: %s", error)
+        return self._known
+
+    def _fetched(self) -> Dict[str, Any]:
+        try:
+            return self._fetch()
+        except CloudError as error:
+            self._error = error
+            pause = RETRY_S / 2 if error.retryable else math.inf
+            self._error_until = self._clock() + pause
+            raise
+
+
+def _kind(error: CloudError) -> str:
+    """What errors have in common that differ in request ids only."""
+    return "{} {}".format(error.status, error.code)
 
 
 class UnboundSourceError(Exception):
@@ -225,11 +315,10 @@ def preview_body(
     Raises:
         UnboundSourceError: The source cannot be bound to a trace.
     """
-    source = definition.get("source")
-    nodes = (definition.get("pipeline") or {}).get("nodes")
-    if not isinstance(source, Mapping) or not isinstance(source.get("logstore"), Mapping):
+    source, pipeline = definition.get("source"), definition.get("pipeline")
+    if not isinstance(source, Mapping) or not _is_logstore(source):
         raise UnboundSourceError("its source is not a logstore, so it is not bound to one trace")
-    if not nodes:
+    if not isinstance(pipeline, Mapping) or not pipeline.get("nodes"):
         raise UnboundSourceError("its definition has no nodes")
     bound = copy.deepcopy(dict(source))
     bound["logstore"]["query"] = bound_query(str(bound["logstore"].get("query") or "*"), trace_id)
@@ -237,8 +326,12 @@ def preview_body(
         "fromTime": started_at_ms // 1000 - _MARGIN_S,
         "toTime": int(now) + _MARGIN_S,
         "source": bound,
-        "pipeline": copy.deepcopy(definition["pipeline"]),
+        "pipeline": copy.deepcopy(dict(pipeline)),
     }
+
+
+def _is_logstore(source: Mapping[str, Any]) -> bool:
+    return isinstance(source.get("logstore"), dict) and source.get("type") != "dataset"
 
 
 def bound_query(query: str, trace_id: str) -> str:
@@ -246,16 +339,19 @@ def bound_query(query: str, trace_id: str) -> str:
 
     Source: SLS query syntax, ``<search> | <analysis>``.
     """
-    search, bar, analysis = _split_analysis(query)
-    bound = '({}) and traceId: "{}"'.format(search.strip() or "*", trace_id)
-    return "{} |{}".format(bound, analysis) if bar else bound
+    search, analysis = _split_analysis(query)
+    return '({}) and traceId: "{}"{}'.format(
+        search.strip() or "*", trace_id, analysis and " " + analysis
+    )
 
 
-def _split_analysis(query: str) -> Tuple[str, str, str]:
-    quoted = False
-    for index, character in enumerate(query):
-        if character == '"' and (index == 0 or query[index - 1] != "\\"):
-            quoted = not quoted
-        elif character == "|" and not quoted:
-            return query[:index], "|", query[index + 1 :]
-    return query, "", ""
+# text in quotes, in which a bar does not count, or a bar
+_QUOTED_OR_BAR = re.compile(r'"(?:\\.|[^"\\])*"?|\|', re.DOTALL)
+
+
+def _split_analysis(query: str) -> Tuple[str, str]:
+    """The search, and the analysis with its bar (else "")."""
+    for found in _QUOTED_OR_BAR.finditer(query):
+        if found.group() == "|":
+            return query[: found.start()], query[found.start() :]
+    return query, ""

@@ -83,8 +83,9 @@ def detail_row(context: RowContext, shared: List[Field], answer: Answer) -> List
     ]
     if answer.trace_id:
         row.append(("traceId", answer.trace_id))
-    if meta.get("session_id"):
-        row.append(("session_id", jsontext.sls_text(meta["session_id"])))
+    session_id = _text(meta.get("session_id"))
+    if session_id:
+        row.append(("session_id", session_id))
     row.append(("experiment_metrics", jsontext.dumps(measured(answer))))
     row += [
         ("dataset." + jsontext.clean_text(str(column)), jsontext.sls_text(value))
@@ -110,25 +111,31 @@ def output_text(success: bool, output: Any, meta: Mapping[str, Any]) -> str:
     """The answer, or ``ERROR: <type> - <message>`` of a failed row."""
     if success:
         return jsontext.sls_text(output)
-    return jsontext.clean_text(
-        "ERROR: {} - {}".format(
-            meta.get("error_type") or "UnknownError", meta.get("error_message") or ""
-        )
+    return "ERROR: {} - {}".format(
+        _text(meta.get("error_type")) or "UnknownError", _text(meta.get("error_message"))
     )
 
 
+def _text(value: Any) -> str:
+    """The text of a fact that may be absent; a solution may have put anything there."""
+    return "" if value is None else jsontext.sls_text(value)
+
+
 def measured(answer: Answer) -> Dict[str, Any]:
-    """``experiment_metrics``: latency and ttft in ms, token counts, scores of local evaluators."""
-    metrics: Dict[str, Any] = {"latency": round(answer.latency_ms, 3)}
+    """``experiment_metrics``: scores of local evaluators, latency and ttft in ms, token counts.
+
+    What was measured keeps its name; a score of the same name is in the results directory only.
+    """
+    metrics: Dict[str, Any] = dict(answer.metrics)
+    metrics["latency"] = round(answer.latency_ms, 3)
     ttft = answer.meta.get("ttft_ms")
     if isinstance(ttft, (int, float)) and not isinstance(ttft, bool):
         metrics["ttft"] = ttft
-    usage = answer.meta.get("usage")
-    if isinstance(usage, Mapping):
+    usage = jsontext.to_jsonable(answer.meta.get("usage"))
+    if isinstance(usage, dict):
         for name in ("input_tokens", "output_tokens", "total_tokens"):
             if usage.get(name) is not None:
                 metrics[name] = usage[name]
-    metrics.update(answer.metrics)
     return metrics
 
 
