@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import pytest
+from results_builder import build, build_plain, row
+
+from agentloop_experiment_sdk.errors import ConfigurationError
+from agentloop_experiment_sdk.report.baseline import export_baseline
+from agentloop_experiment_sdk.report.gate import gate
+from agentloop_experiment_sdk.report.summary import load_result
+
+USAGE = {"input_tokens": 1_000_000, "output_tokens": 500_000, "model": "qwen"}
+
+
+@pytest.fixture
+def good(tmp_path):
+    rows = [
+        row("q%d" % i, latency_ms=1000.0 + i, scores={"em": True, "f": 0.8}, usage=USAGE)
+        for i in range(10)
+    ]
+    return build(tmp_path / "good", rows)
+
+
+def only_reason(verdict):
+    assert not verdict and not verdict.passed
+    (reason,) = verdict.reasons
+    return reason
+
+
+def test_a_sound_run_passes_without_limits(good):
+    verdict = gate(good)
+    assert verdict and verdict.passed and verdict.reasons == []
+    assert [check.name for check in verdict.checks] == [
+        "answered",
+        "complete",
+        "delivered",
+        "current solution",
+    ]
+
+
+def test_every_limit_that_holds_passes(good):
+    verdict = gate(
+        load_result(good),
+        min_success_rate=1,
+        min_scores={"em": 1, "f": 0.8},
+        max_p90_latency=1.01,
+        max_cost=60,
+        prices={"qwen": (2, 8)},
+    )
+    assert verdict.passed and len(verdict.checks) == 9
+
+
+def test_every_limit_that_does_not_hold_is_a_reason(good):
+    verdict = gate(
+        good,
+        min_scores={"f": 0.9, "unknown": 0},
+        max_p90_latency=1.0,
+        max_cost=59.99,
+        prices={"*": (2, 8)},
+    )
+    assert len(verdict.reasons) == 4
+    assert "f 0.8 is below 0.9" in verdict.reasons[2]
+    assert "no scores 'unknown' (metrics: em, f)" in verdict.reasons[3]
+    assert "p90 latency 1.008 s is above 1 s" in verdict.reasons[0]
+    assert "cost 60.0000 is above 59.99" in verdict.reasons[1]
+
+
+@pytest.mark.parametrize("status", ["incomplete", "skipped"])
+def test_a_run_without_answers_never_passes(tmp_path, status):
+    path = build(tmp_path, [row("a", status=status)])
+    verdict = gate(
+        path, min_success_rate=0, max_p90_latency=9, allow_incomplete=True, require_delivered=False
+    )
+    assert "no row was answered: an empty run never passes" in verdict.reasons
+    assert len(verdict.reasons) == 3
+
+
+def test_the_success_rate_counts_without_skipped_rows(tmp_path):
+    rows = [row("a"), row("b", status="failed"), row("c", status="skipped")]
+    path = build(tmp_path, rows)
+    assert gate(path, min_success_rate=0.5)
+    assert only_reason(gate(path, min_success_rate=0.51)) == ("success rate 50.00% is below 51.00%")
+
+
+def test_an_incomplete_run_does_not_pass_unless_allowed(tmp_path):
+    path = build(tmp_path, [row("a"), row("b", status="incomplete")], status="interrupted")
+    assert only_reason(gate(path)) == "1 of 2 rows have no result; resume the run"
+    assert gate(path, allow_incomplete=True)
+
+
+def test_undelivered_rows_do_not_pass_unless_allowed(tmp_path):
+    path = build(tmp_path, [row("a"), row("b", delivered=False)])
+    assert "1 of 2 rows are not delivered" in only_reason(gate(path))
+    assert gate(path, require_delivered=False)
+
+
+def test_rows_of_another_solution_do_not_pass_unless_allowed(tmp_path):
+    rows = [row("a"), row("b", solution_hash="older"), row("c", solution_hash=None)]
+    path = build(tmp_path, rows)
+    assert "2 of 3 rows were answered by another version" in only_reason(gate(path))
+    assert gate(path, allow_stale=True)
+
+
+def test_a_plain_directory_knows_neither_delivery_nor_fingerprints(tmp_path):
+    assert gate(build_plain(tmp_path, [row("a")]))
+    assert "no latency" in only_reason(gate(tmp_path, max_p90_latency=1))
+
+
+def test_scores_of_a_part_of_the_rows_do_not_pass(tmp_path):
+    path = build(tmp_path, [row("a", scores={"em": 1}), row("b")])
+    assert only_reason(gate(path, min_scores={"em": 1})) == (
+        "1 of 2 succeeded rows have no score 'em'"
+    )
+
+
+def test_a_category_has_no_mean_to_gate_on(tmp_path):
+    path = build(tmp_path, [row("a", scores={"tone": "kind"})])
+    assert "no scores 'tone'" in only_reason(gate(path, min_scores={"tone": 1}))
+
+
+def test_an_unknown_cost_does_not_pass(tmp_path, good):
+    assert "no price is given for qwen" in only_reason(
+        gate(good, max_cost=1000, prices={"gpt": (1, 1)})
+    )
+    silent = build(tmp_path / "silent", [row("a")])
+    assert "reported no tokens" in only_reason(gate(silent, max_cost=1, prices={"*": (1, 1)}))
+
+
+def broken(root, numbers, n=40, score=0.8):
+    return build(
+        root,
+        [row("q%d" % i, scores={"em": i not in numbers, "f": score + i / 1000}) for i in range(n)],
+    )
+
+
+def test_regressions_are_counted_against_the_baseline_and_named(tmp_path):
+    old, new = broken(tmp_path / "a", ()), broken(tmp_path / "b", (1, 2))
+    assert gate(new, old, max_regressions=2)
+    verdict = gate(new, old, max_regressions=1)
+    assert only_reason(verdict) == "2 items no longer pass (at most 1 allowed): q1, q2"
+    assert [change.label for change in verdict.comparison.newly_broken] == ["q1", "q2"]
+    many = broken(tmp_path / "c", range(12))
+    assert only_reason(gate(many, old, max_regressions=0)).endswith("q9 and 2 more")
+
+
+def test_without_a_number_of_regressions_evidence_decides(tmp_path):
+    old = broken(tmp_path / "a", ())
+    assert gate(broken(tmp_path / "b", (1, 2)), old)
+    verdict = gate(broken(tmp_path / "c", range(12)), old)
+    assert only_reason(verdict) == "em went from 1 to 0.7 over 40 items: worse"
+
+
+def test_a_worse_number_fails_even_when_regressions_are_allowed(tmp_path):
+    old, new = broken(tmp_path / "a", ()), broken(tmp_path / "b", (), score=0.7)
+    assert "f went from 0.8195 to 0.7195" in only_reason(gate(new, old, max_regressions=5))
+
+
+def test_a_committed_baseline_file_serves(tmp_path, good):
+    export_baseline(load_result(good), tmp_path / "baseline.json")
+    assert gate(good, tmp_path / "baseline.json", max_regressions=0)
+    other = build(tmp_path / "other", [row("z")])
+    assert "no item in common" in only_reason(gate(other, str(tmp_path / "baseline.json")))
+    with pytest.raises(ConfigurationError, match="not a baseline file"):
+        gate(tmp_path / "baseline.json")
+
+
+def test_what_does_not_decide_is_noted(tmp_path):
+    old = build(tmp_path / "a", [row("x", input={"id": "x", "q": 1}), row("y")])
+    new = build(tmp_path / "b", [row("x", input={"id": "x", "q": 2})])
+    assert gate(new, old).notes == (
+        "1 items of the baseline have no answer in this run",
+        "1 items have another input than in the baseline",
+    )
+
+
+@pytest.mark.parametrize(
+    "options,message",
+    [
+        ({"min_success_rate": 95}, "share between 0 and 1"),
+        ({"min_success_rate": -0.1}, "share"),
+        ({"min_success_rate": True}, "share"),
+        ({"min_success_rate": float("nan")}, "share"),
+        ({"max_p90_latency": "2"}, "number of seconds"),
+        ({"max_p90_latency": float("inf")}, "number of seconds"),
+        ({"max_regressions": 1}, "needs a baseline"),
+        ({"max_regressions": 1.5, "baseline": "x"}, "whole number"),
+        ({"max_regressions": -1, "baseline": "x"}, "whole number"),
+        ({"max_cost": 1}, "needs prices"),
+        ({"max_cost": -1, "prices": {}}, "amount from 0"),
+        ({"prices": {"m": 3}}, "per million tokens"),
+        ({"min_scores": 0.9}, "map metric names"),
+        ({"min_scores": {1: 0.9}}, "map metric names"),
+        ({"min_scores": {"em": "high"}}, "must be a number"),
+        ({"min_scores": {"em": float("nan")}}, "must be a number"),
+    ],
+)
+def test_bad_limits_are_refused_before_anything_is_read(tmp_path, options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        gate(tmp_path / "nowhere", **options)
