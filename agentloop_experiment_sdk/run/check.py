@@ -108,6 +108,8 @@ class Check:
 
     def _directory(self) -> Tuple[Any, str]:
         path = self._settings.result_dir
+        if os.path.lexists(path) and not os.path.isdir(path):
+            raise ExperimentError("{} is not a directory. Pass another result_dir.".format(path))
         if not os.path.isdir(path):
             parent = os.path.dirname(os.path.abspath(path))
             while not os.path.isdir(parent):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional
 
@@ -20,8 +21,9 @@ from ..results.directory import ResultsDirectory
 from ..results.journal import Saved
 from ..results.reader import read_results
 from ..results.stored import StoredResults
+from .advice import undelivered_message
 from .dispatch import Destination, Dispatch
-from .flow import Flow, undelivered_message
+from .flow import Flow
 from .record import RecordReporter
 from .settings import RunSettings
 from .tally import Tally
@@ -136,6 +138,8 @@ class _Sending:
         )
         flow.connect(_NoEngine(), _NoEngine(), dispatch)
         flow.run(due)
+        if flow.error is not None:
+            raise flow.error
 
     def _complete(self) -> None:
         """A held record whose run is over: complete only if every attempt is done."""
@@ -143,7 +147,9 @@ class _Sending:
         if tally.counts.done == tally.counts.total:
             reporter = RecordReporter(self._api, self._plan.agent_space, self._record_id)
             reporter.complete(tally.counts)
-            self._directory.update_meta(status=directories.COMPLETED)
+            self._directory.update_meta(
+                status=directories.COMPLETED, finished_at=int(time.time() * 1000)
+            )
 
 
 class _NoEngine:

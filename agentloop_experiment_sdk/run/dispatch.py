@@ -14,6 +14,7 @@ from ..results.directory import ResultsDirectory
 from ..results.journal import Saved
 from ..results.pipeline import Pipeline, PipelineApi, Waiting
 from ..results.rows import Answer, RowContext, detail_row
+from .scoring import evaluations_of
 
 logger = logging.getLogger(__name__)
 
@@ -133,8 +134,7 @@ class Dispatch:
         answer = row.answer or self._read(row.saved)
         if answer is None:
             return None
-        if row.pipeline is not None or row.metrics:
-            answer = replace(answer, pipeline=row.pipeline, metrics=row.metrics)
+        answer = replace(answer, pipeline=row.pipeline, metrics=row.metrics or answer.metrics)
         return detail_row(self._context, self._shared, answer)
 
     def _read(self, saved: Saved) -> Optional[Answer]:
@@ -152,7 +152,14 @@ class Dispatch:
             document["meta"],
             saved.latency_ms,
             attempts.attempt_facts(document).get("trace_id"),
+            metrics=_stored_scores(root, saved),
         )
+
+
+def _stored_scores(root: str, saved: Saved) -> Dict[str, Any]:
+    """What local evaluators said; ``deliver`` has no evaluators, only their files."""
+    scores = {name: file.get("result") for name, file in evaluations_of(root, saved.key).items()}
+    return {name: score for name, score in scores.items() if score is not None}
 
 
 def _answer(result: Result) -> Answer:
@@ -171,14 +178,3 @@ def _answer(result: Result) -> Answer:
 
 def _facts_of(result: Result) -> Dict[str, Any]:
     return {"trace_id": result.trace_id, "started_at": result.started_at}
-
-
-def command_to_deliver(directory: ResultsDirectory) -> str:
-    """The command that sends the rows of a directory later."""
-    return "agentloop-experiment deliver {}".format(_quoted(directory.path))
-
-
-def _quoted(path: str) -> str:
-    import shlex
-
-    return shlex.quote(path)

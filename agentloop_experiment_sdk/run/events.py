@@ -69,7 +69,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class RunFinished:
-    """The run is over. ``status``: completed, failed or interrupted."""
+    """The run is over, and nothing more will be told.
+
+    ``status``: completed, failed, interrupted, or running for a record that is held until its rows
+    are delivered.
+    """
 
     record_id: str
     status: str

@@ -23,7 +23,7 @@ import threading
 import time
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
 
 from ..cloud.agentloop import AgentLoopApi
 from ..cloud.sls import SlsLogstore
@@ -36,14 +36,15 @@ from ..results.attempts import AttemptWriter, Stamp, experiment_key
 from ..results.delivery import Callbacks
 from ..results.directory import ResultsDirectory
 from ..results.evaluation_result import evaluation_result
-from ..results.journal import Saved
 from ..solutions.call import is_async, prepare
 from ..solutions.fingerprint import fingerprint_of
+from .advice import undelivered_message, unwritable
+from .backlog import Backlog, backlog, unscored
 from .dispatch import Destination, Dispatch
 from .engine import Engine
 from .events import Event, RecordCreated, RunFinished, tell
 from .executor import Workers, make_engine
-from .flow import Flow, undelivered_message, unwritable
+from .flow import Flow
 from .invoke import CallFacts
 from .opening import Opened, Opening
 from .pool import as_executor, check_main_guard, size_of
@@ -65,14 +66,6 @@ class RunOutcome:
     record_id: str
     status: str
     undelivered: int
-
-
-@dataclass(frozen=True)
-class _Backlog:
-    """What earlier runs left over: rows to send, and rows that only lack local scores."""
-
-    undelivered: List[Saved]
-    unscored: List[Saved]
 
 
 class ExperimentRun:
@@ -170,21 +163,25 @@ class ExperimentRun:
             self._close_complete(opened)
             return None
         try:
-            flow, engine, backlog = self._assemble(opened, loop)
+            flow, engine, left = self._assemble(opened, loop)
         except BaseException:
             self._abandon(opened)
             raise
         threading.Thread(
-            target=self._run_flow, args=(opened, flow, backlog), name="agentloop-flow", daemon=True
+            target=self._run_flow, args=(opened, flow, left), name="agentloop-flow", daemon=True
         ).start()
         return engine
 
     def _close_complete(self, opened: Opened) -> None:
         """All rows were done and delivered by earlier runs; the record has been told."""
-        self._write_result(opened)
-        opened.directory.fold_journal()
-        self._note_status(opened, directories.COMPLETED, 0)
-        opened.directory.close()
+        try:
+            self._write_result(opened)
+            opened.directory.fold_journal()
+            self._note_status(opened, directories.COMPLETED, 0)
+        except OSError as error:
+            raise unwritable(opened.directory.path, error) from error
+        finally:
+            opened.directory.close()
 
     def _open(self) -> Opened:
         api = self._api = AgentLoopApi(self._config.connection.access())
@@ -203,11 +200,11 @@ class ExperimentRun:
 
     def _lacks_scores(self, directory: ResultsDirectory, tasks: Sequence[Task]) -> bool:
         scorer = self._scorer(directory, tasks)
-        return scorer is not None and any(map(scorer.lacks, directory.state.saved))
+        return scorer is not None and bool(unscored(directory.state.saved.values(), scorer))
 
     def _assemble(
         self, opened: Opened, loop: Optional[asyncio.AbstractEventLoop]
-    ) -> Tuple[Flow, Engine, _Backlog]:
+    ) -> Tuple[Flow, Engine, Backlog]:
         settings, directory, api = self._settings, opened.directory, self._api
         assert api is not None
         record_id = opened.record.record_id
@@ -227,7 +224,7 @@ class ExperimentRun:
         self._flow = flow
         if self._stop_asked:
             flow.stop()
-        return flow, engine, _backlog(opened, scorer)
+        return flow, engine, backlog(directory, record_id, opened.due, scorer)
 
     def _writer(self, opened: Opened) -> AttemptWriter:
         directory = opened.directory
@@ -266,12 +263,13 @@ class ExperimentRun:
     def _task_facts(self) -> Mapping[str, Any]:
         return {"version": self._settings.version, "parameters": dict(self._settings.parameters)}
 
-    def _run_flow(self, opened: Opened, flow: Flow, backlog: _Backlog) -> None:
+    def _run_flow(self, opened: Opened, flow: Flow, left: Backlog) -> None:
         try:
-            flow.run(backlog.undelivered, backlog.unscored)
+            flow.run(left.undelivered, left.unscored)
             self._finish(opened, flow)
         except OSError as error:
-            self._error = unwritable(opened.directory.path, error)
+            # what ended the run counts, not what it then also kept from being written
+            self._error = flow.error or unwritable(opened.directory.path, error)
             self._abandon(opened)
         except BaseException as error:
             self._error = error
@@ -290,8 +288,8 @@ class ExperimentRun:
             logger.error("%s", undelivered_message(directory, left))
         self._write_result(opened)
         if flow.was_stopped:
-            self._reporter.fail_now(opened.tally.counts, self._settings.stop_grace)
-            self._reporter.join(self._settings.stop_grace)
+            self._reporter.fail_now(opened.tally.counts, flow.grace_left)
+            self._reporter.join(flow.grace_left)
             logger.warning(
                 "The run was ended early with %d of %d rows done; run it again to go on.",
                 opened.tally.counts.done,
@@ -343,7 +341,9 @@ class ExperimentRun:
             opened.directory.update_meta(status=directories.FAILED)
         except OSError as error:
             logger.warning("The results directory could not be marked failed: %s", error)
+        left = len(opened.directory.undelivered(opened.record.record_id))
         opened.directory.close()
+        self._tell(RunFinished(opened.record.record_id, directories.FAILED, left))
 
     def _result(self) -> RunOutcome:
         if self._error is not None:
@@ -366,23 +366,6 @@ def _with_executor(settings: RunSettings, solution: Any) -> Tuple[Optional[Execu
     pickled(solution)
     at_once = 2 * size_of(executor, settings.n_workers)
     return executor, replace(settings, n_workers=at_once, serial=False)
-
-
-def _backlog(opened: Opened, scorer: Optional[Scorer]) -> _Backlog:
-    # a failed attempt that runs again is sent with its new answer
-    again = {attempt.key for attempt in opened.due}
-    directory = opened.directory
-    undelivered = [
-        saved for saved in directory.undelivered(opened.record.record_id) if saved.key not in again
-    ]
-    if scorer is None:
-        return _Backlog(undelivered, [])
-    known = again.union(saved.key for saved in undelivered)
-    done = directory.state.saved.values()
-    return _Backlog(
-        undelivered,
-        [saved for saved in done if saved.key not in known and scorer.lacks(saved.key)],
-    )
 
 
 def _call_on(loop: asyncio.AbstractEventLoop, action: Callable[[], Any]) -> None:

@@ -12,14 +12,26 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Protocol, Sequence, Set
+from typing import (
+    Any,
+    Callable,
+    Deque,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Protocol,
+    Sequence,
+    Set,
+)
 
-from ..errors import ResultsDirectoryError
 from ..models import Attempt, Result
 from ..results.delivery import Outgoing
 from ..results.directory import ResultsDirectory
 from ..results.journal import Key, Saved
-from .dispatch import Dispatch, command_to_deliver
+from .advice import unwritable
+from .backlog import already_delivered
+from .dispatch import Dispatch
 from .engine import Engine, Outlet
 from .events import AttemptDone, Event, Progress, RowsDelivered, tell
 from .messages import Delivered, Dropped, Scored, Stop, Undeliverable, Written
@@ -93,7 +105,7 @@ class Flow:
         self._progress = _Progress(deque(due))
         self._window = 2 * settings.n_workers
         self._began = clock()
-        self._delivered = 0
+        self._delivered = already_delivered(directory, self._progress.due)
         self._in_sls: Set[Key] = set()
         self.finished = threading.Event()
 
@@ -154,17 +166,27 @@ class Flow:
             unscored: Done attempts whose rows are in SLS but lack local scores.
         """
         self._in_sls.update(saved.key for saved in unscored)
-        for saved in undelivered:
-            self._hand_on(saved, None, afresh=False)
-        for saved in unscored:
-            self._hand_on(saved, None, afresh=False)
-        self._began = self._clock()
-        self._fill()
-        while self._is_executing():
-            self._handle(self._receive())
+        try:
+            for saved in [*undelivered, *unscored]:
+                self._hand_on(saved, None, afresh=False)
+            self._began = self._clock()
             self._fill()
-        self._engine.close()
-        self._drain()
+            while self._is_executing():
+                self._handle(self._receive())
+                self._fill()
+            self._engine.close()
+            self._drain()
+        except BaseException:
+            # no further call is made, and no row sent whose acknowledgement nobody writes down
+            self._engine.stop()
+            self._engine.close()
+            self._close()
+            raise
+
+    @property
+    def grace_left(self) -> float:
+        """Seconds that a run which was ended early may still take."""
+        return max(0.5, self._settings.stop_grace - (self._clock() - self._progress.stopped_at))
 
     def progress(self) -> Progress:
         """How far the run is now."""
@@ -187,7 +209,8 @@ class Flow:
         state = self._progress
         if state.in_flight == 0:
             return bool(state.due) and not state.stopping
-        if state.stopping and self._clock() - state.stopped_at >= RUNNING_GRACE_S:
+        grace = min(RUNNING_GRACE_S, self._settings.stop_grace)
+        if state.stopping and self._clock() - state.stopped_at >= grace:
             logger.warning("%d running rows did not end and are left behind.", state.in_flight)
             return False
         return True
@@ -338,11 +361,14 @@ class Flow:
             if self._progress.stopping and self._stop_time_is_up():
                 break
             self._handle(self._receive_soon())
+        self._close()
+        self._handle(self._rest())
+
+    def _close(self) -> None:
         self._dispatch.close()
         self._writers.close()
         if self._scoring is not None:
             self._scoring.close()
-        self._handle(self._rest())
 
     def _stop_time_is_up(self) -> bool:
         return self._clock() - self._progress.stopped_at >= self._settings.stop_grace
@@ -364,23 +390,3 @@ class Flow:
 
     def _tell(self, event: Event) -> None:
         tell(self._settings.listeners(), event)
-
-
-def undelivered_message(directory: ResultsDirectory, count: int) -> str:
-    """What to log when rows were not delivered."""
-    return (
-        "{} rows were not delivered to SLS. They are kept in {}; send them later with: {}".format(
-            count, directory.path, command_to_deliver(directory)
-        )
-    )
-
-
-def unwritable(path: str, error: BaseException) -> ResultsDirectoryError:
-    """The error of a run whose results directory cannot be written."""
-    failure = ResultsDirectoryError(
-        "The results directory {} cannot be written: {}. Make room or mend its permissions, then "
-        "run again: rows that are done are kept.".format(path, error),
-        code="ResultsDirectoryNotWritable",
-    )
-    failure.__cause__ = error
-    return failure

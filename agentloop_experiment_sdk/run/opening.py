@@ -13,6 +13,7 @@ from ..plan.config import AgentLoopConfig
 from ..plan.tasks import load_tasks
 from ..results.directory import Description, ResultsDirectory
 from ..results.journal import Saved
+from .advice import unwritable
 from .record import OpenRecord, RecordOpener
 from .settings import RunSettings
 from .tally import Tally
@@ -67,11 +68,15 @@ class Opening:
             ExperimentError: As the table of ``run.experiment`` says.
         """
         settings = self.settings
+        path = settings.result_dir
         plan = self.config.resolve_experiment_plan(api=self.api)
         tasks = load_tasks(self.api, plan, limit=settings.limit, item_ids=settings.item_ids)
-        directory = ResultsDirectory.inspect(settings.result_dir, plan.identity, settings.resume)
+        directory = ResultsDirectory.inspect(path, plan.identity, settings.resume)
         try:
             return self._open_record(plan, tasks, directory, lacks_scores)
+        except OSError as error:
+            directory.close()
+            raise unwritable(path, error) from error
         except BaseException:
             directory.close()
             raise
@@ -89,22 +94,25 @@ class Opening:
         due = directory.settle(every)
         if self.settings.retry_failed:
             due = with_failed(every, due, directory.state.saved)
-        _say_what_is_skipped(directory, tasks, earlier, self.now())
+        _say_what_is_skipped(directory, tasks, earlier, due, self.now())
         tally = Tally(len(every), directory.state.saved.values())
-        known = str(directory.meta.get("record_id") or "")
+        known = self.settings.record_id or str(directory.meta.get("record_id") or "")
         nothing_left = (
             not due and not directory.undelivered(known) and not lacks_scores(directory, tasks)
         )
-        asked = self._asked(tally, nothing_left)
+        asked = self._asked(tally, nothing_left, known != directory.meta.get("record_id"))
         opener = RecordOpener(self.api, plan, directory, now=self.now)
         record = opener.open(asked, self.settings.record_id, self.settings.client_token)
         complete = nothing_left and record.record_id == known
         return Opened(plan, tasks, directory, record, due, tally, complete)
 
-    def _asked(self, tally: Tally, complete: bool) -> Dict[str, Any]:
+    def _asked(self, tally: Tally, complete: bool, new: bool) -> Dict[str, Any]:
+        """The update that takes up a record; ``new``: the caller's, without rows as yet."""
         body: Dict[str, Any] = {"status": "completed" if complete else "running"}
         if complete:
             body["completedAt"] = int(self.now() * 1000)
+        elif new:
+            body["executedAt"] = int(self.now() * 1000)
         body.update(tally.counts.body())
         return body
 
@@ -140,9 +148,13 @@ def with_failed(
 
 
 def _say_what_is_skipped(
-    directory: ResultsDirectory, tasks: Sequence[Task], earlier: Mapping[str, Any], now: float
+    directory: ResultsDirectory,
+    tasks: Sequence[Task],
+    earlier: Mapping[str, Any],
+    due: Sequence[Attempt],
+    now: float,
 ) -> None:
-    done = len(directory.state.saved)
+    done = len(directory.state.saved.keys() - {attempt.key for attempt in due})
     if not done:
         return
     solution: Dict[str, Any] = dict(earlier.get("solution") or {})

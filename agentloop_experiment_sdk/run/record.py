@@ -121,8 +121,8 @@ class RecordOpener:
             CloudError: No record could be had.
         """
         meta = self._directory.meta
-        continued = bool(meta.get("record_id"))
         known = record_id or meta.get("record_id")
+        continued = bool(known) and known == meta.get("record_id")
         if known:
             refusal = self._take_up(str(known), asked)
             if not refusal:
@@ -289,6 +289,12 @@ class RecordReporter:
         if self._thread is not None:
             self._updates.put(None)
             self._thread.join(timeout)
+            if self._thread.is_alive():
+                logger.warning(
+                    "Record %s has not acknowledged its last update in time; its status may be "
+                    "out of date until the experiment is run again.",
+                    self._record_id,
+                )
             self._thread = None
 
     def _ms(self) -> int:

@@ -57,7 +57,7 @@ class RunSettings:
             _check_count(name, getattr(self, name), 1)
         _check_count("row_retries", self.row_retries, 0)
         for name in ("task_timeout", "drain_timeout", "stop_grace"):
-            _check_seconds(name, getattr(self, name))
+            check_seconds(name, getattr(self, name))
         _check_max_failures(self.max_failures)
         if self.resume not in (None, True, False):
             raise _unusable("resume", self.resume, "None, True or False")
@@ -86,8 +86,13 @@ def _check_count(name: str, value: Any, least: int) -> None:
         raise _unusable(name, value, "a whole number, {} or more".format(least))
 
 
-def _check_seconds(name: str, value: Any) -> None:
-    if value is None and name == "task_timeout":
+def check_seconds(name: str, value: Any) -> None:
+    """Check a setting in seconds; only the time-outs of a row may be None, for no limit.
+
+    Raises:
+        ConfigurationError: It is not a number above 0.
+    """
+    if value is None and name in ("task_timeout", "timeout"):
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
         raise _unusable(name, value, "a number of seconds above 0")

@@ -11,6 +11,7 @@ from ..solutions.call import prepare
 from .engine import Outlet
 from .executor import Workers, make_engine
 from .invoke import CallFacts
+from .settings import check_seconds
 
 
 def call_solution(solution: Any, task: Task, timeout: Optional[float] = None) -> SolutionOutput:
@@ -28,9 +29,10 @@ def call_solution(solution: Any, task: Task, timeout: Optional[float] = None) ->
         ``latency_ms`` and, if the call carried one, ``traceId``.
 
     Raises:
-        ConfigurationError: ``solution`` cannot be called with a task.
+        ConfigurationError: ``solution`` takes no task, or ``timeout`` is no time.
         RunAbortedError: The call was interrupted from inside.
     """
+    check_seconds("timeout", timeout)
     results: List[Result] = []
     errors: List[BaseException] = []
     finished = threading.Event()
