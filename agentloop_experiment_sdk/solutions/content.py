@@ -9,6 +9,7 @@ import codecs
 import json
 import re
 import zlib
+from collections import abc
 from typing import Any, Callable, Iterator, List, Mapping, Optional, Tuple
 
 from ..jsontext import sls_text
@@ -195,10 +196,10 @@ def error_text(value: Any) -> str:
 def _message_in(value: Any) -> Optional[str]:
     if isinstance(value, str):
         return value
-    if not isinstance(value, Mapping):
+    if not isinstance(value, abc.Mapping):
         return None
     inner = value.get("error")
-    if isinstance(inner, Mapping):
+    if isinstance(inner, abc.Mapping):
         return _message_in(inner)
     found = (value[key] for key in _MESSAGE_KEYS if isinstance(value.get(key), str))
     return next((text for text in found if text), None)

@@ -6,7 +6,8 @@ Pass one as ``chunk_extractor=``.
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
+from collections import abc
+from typing import Any, Optional
 
 
 def openai_chat_extractor(data: Any) -> Optional[str]:
@@ -80,7 +81,7 @@ def coze_extractor(data: Any, event: str = "conversation.message.delta") -> Opti
 
 def _at(value: Any, *path: str) -> Any:
     for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else None
+        value = value.get(name) if isinstance(value, abc.Mapping) else None
     return value
 
 

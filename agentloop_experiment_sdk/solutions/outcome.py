@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import abc
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional
 
@@ -131,7 +132,7 @@ def _scrubbed_output(record: CallRecord, value: Any) -> Any:
     """What a failed call left, without credentials that an error page may quote."""
     if isinstance(value, str):
         return record.scrubbed(value)
-    if isinstance(value, Mapping):
+    if isinstance(value, abc.Mapping):
         return {key: _scrubbed_output(record, item) for key, item in value.items()}
     if isinstance(value, list):
         return [_scrubbed_output(record, item) for item in value]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import abc
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 from urllib.parse import unquote, unquote_plus, urlsplit
 
@@ -68,7 +69,7 @@ def redact_body(value: Any) -> Any:
     Only text is masked: a number under such a name is a count or a flag. What holds no secret is
     returned as it is, uncopied.
     """
-    if isinstance(value, Mapping):
+    if isinstance(value, abc.Mapping):
         masked = {key: _redact_item(key, item) for key, item in value.items()}
         return masked if any(masked[key] is not value[key] for key in masked) else value
     if isinstance(value, (list, tuple)):

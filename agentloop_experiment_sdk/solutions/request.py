@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import functools
 import re
+from collections import abc
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
 from urllib.parse import quote, quote_plus, unquote_to_bytes, urljoin, urlsplit
@@ -118,7 +119,7 @@ def checked_headers(headers: Optional[Mapping[str, Any]]) -> Dict[str, str]:
     Raises:
         ConfigurationError: A name or value is not allowed in HTTP (RFC 9110 5.1, 5.5).
     """
-    if headers is not None and not isinstance(headers, Mapping):
+    if headers is not None and not isinstance(headers, abc.Mapping):
         raise ConfigurationError("headers must be a mapping of names to values.")
     checked = {}
     for name, value in (headers or {}).items():
@@ -159,7 +160,7 @@ def encode_body(spec: HttpRequestSpec) -> Tuple[Body, str]:
         return bytes(data), "application/octet-stream"
     if isinstance(data, str):
         return clean_text(data).encode("utf-8"), "text/plain; charset=utf-8"
-    if isinstance(data, Mapping):
+    if isinstance(data, abc.Mapping):
         pairs = ["=".join(map(quote_plus, pair)) for pair in _pairs(data)]
         return "&".join(pairs).encode("ascii"), "application/x-www-form-urlencoded"
     raise ConfigurationError(
@@ -173,7 +174,7 @@ def checked_params(params: Optional[Mapping[str, Any]]) -> Mapping[str, Any]:
     Raises:
         ConfigurationError: It is not a mapping.
     """
-    if params is not None and not isinstance(params, Mapping):
+    if params is not None and not isinstance(params, abc.Mapping):
         raise ConfigurationError("params must be a mapping of names to values.")
     return params or {}
 
@@ -271,7 +272,7 @@ def asked(spec: HttpRequestSpec) -> Any:
     # built anew: a builder may go on changing the object it returned
     if spec.json is not None:
         return redact_body(to_jsonable(spec.json))
-    if isinstance(spec.data, Mapping):
+    if isinstance(spec.data, abc.Mapping):
         return redact_body(to_jsonable(spec.data))
     if spec.data is not None:
         return spec.data

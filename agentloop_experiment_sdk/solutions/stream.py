@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from typing import Any, Callable, List, Mapping, Optional
+from collections import abc
+from typing import Any, Callable, List, Optional
 
 from ..jsontext import sls_text
 from .content import error_text
@@ -132,7 +133,7 @@ def _parsed(data: str) -> Any:
 def _names(event: ServerSentEvent, value: Any) -> List[Any]:
     """Everything an end mark may be compared with."""
     names: List[Any] = [event.data, event.event]
-    if isinstance(value, Mapping):
+    if isinstance(value, abc.Mapping):
         names += [value.get("type"), value.get("event")]
     return names
 
@@ -144,7 +145,7 @@ def stream_error(kind: str, value: Any) -> Optional[str]:
     or ``event`` is a known failure.
     """
     named = {kind}
-    if isinstance(value, Mapping):
+    if isinstance(value, abc.Mapping):
         named.update(str(value.get(key, "")) for key in ("type", "event"))
         if _holds_something(value.get("error")):
             return error_text(value)
@@ -154,22 +155,22 @@ def stream_error(kind: str, value: Any) -> Optional[str]:
 
 
 def _holds_something(error: Any) -> bool:
-    return any(error.values()) if isinstance(error, Mapping) else bool(error)
+    return any(error.values()) if isinstance(error, abc.Mapping) else bool(error)
 
 
 def _is_failed_workflow(value: Any) -> bool:
     """Dify closes a failed workflow like any other; only the status inside tells."""
-    if not isinstance(value, Mapping) or value.get("event") != "workflow_finished":
+    if not isinstance(value, abc.Mapping) or value.get("event") != "workflow_finished":
         return False
     data = value.get("data")
-    return isinstance(data, Mapping) and data.get("status") == "failed"
+    return isinstance(data, abc.Mapping) and data.get("status") == "failed"
 
 
 def _failure_details(value: Any) -> Any:
     """Some services keep the reason one step below the failed object."""
-    if isinstance(value, Mapping):
+    if isinstance(value, abc.Mapping):
         for name in ("response", "last_error", "data"):
-            if isinstance(value.get(name), Mapping):
+            if isinstance(value.get(name), abc.Mapping):
                 return value[name]
     return value
 

@@ -5,6 +5,7 @@ Shapes: OpenAI chat, completions and responses; Anthropic messages; DashScope; D
 
 from __future__ import annotations
 
+from collections import abc
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional
 
 UsageExtractor = Callable[[Any], Optional[Mapping[str, Any]]]
@@ -34,7 +35,7 @@ class UsageMeter:
         """Look at one answer or event; later numbers replace earlier ones, as running sums do."""
         if self._extractor is not None:
             self._add_extracted(value)
-        elif isinstance(value, Mapping):
+        elif isinstance(value, abc.Mapping):
             for place in _places(value):
                 self._note(place.get("usage"), place.get("model"))
 
@@ -50,7 +51,7 @@ class UsageMeter:
     def _note(self, usage: Any, model: Any) -> None:
         if isinstance(model, str) and model:
             self._model = model
-        if isinstance(usage, Mapping):
+        if isinstance(usage, abc.Mapping):
             self._counts.update(normalised(usage))
 
     @property
@@ -103,5 +104,5 @@ def _places(value: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     # OpenAI responses events, Anthropic's message_start, Dify's message_end, wrapped answers
     for name in ("response", "message", "metadata", "data"):
         inner = value.get(name)
-        if isinstance(inner, Mapping):
+        if isinstance(inner, abc.Mapping):
             yield inner
