@@ -105,8 +105,10 @@ class CommandSolution:
         return _output(call, answer, trace_id)
 
     def _call_for(self, task: Task) -> CommandCall:
-        given = self._stdin(task) if callable(self._stdin) else self._stdin
-        defaults = replace(self._defaults, stdin=stdin_bytes(given))
+        defaults = self._defaults
+        if self._stdin is not None:
+            given = self._stdin(task) if callable(self._stdin) else self._stdin
+            defaults = replace(defaults, stdin=stdin_bytes(given))
         return command_call(self._build_command(task), defaults)
 
     def _trace_id_of(self, answer: CommandAnswer, sent: str) -> Optional[str]:

@@ -166,9 +166,13 @@ def with_trace(call: CommandCall, task: Task) -> Tuple[CommandCall, str]:
     A valid TRACEPARENT in the call's own ``env`` wins. One that this process inherited does not:
     it would give every row the same trace. Inherited baggage is kept and extended.
     """
-    own = {name.lower(): call.env.get(name) for name in ("TRACEPARENT", "BAGGAGE")}
-    own["baggage"] = own["baggage"] or os.environ.get("BAGGAGE")
-    headers = {name: value for name, value in own.items() if value}
+    headers = {}
+    own = call.env.get("TRACEPARENT")
+    if own:
+        headers["traceparent"] = own
+    baggage = call.env.get("BAGGAGE") or os.environ.get("BAGGAGE")
+    if baggage:
+        headers["baggage"] = baggage
     sent, trace_id = inject(headers, begin_trace(current_scope()), task_members(task))
-    carried = {name.upper(): sent.get(name) for name in ("traceparent", "baggage")}
+    carried = {"TRACEPARENT": sent["traceparent"], "BAGGAGE": sent.get("baggage")}
     return replace(call, env={**call.env, **carried}), trace_id

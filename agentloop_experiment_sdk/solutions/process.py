@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional, Tuple
+from typing import Callable, ContextManager, Dict, List, Mapping, Optional, Tuple
 
 from ..jsontext import clean_text
 
@@ -75,15 +75,18 @@ def run(launch: Launch, on_cancel: OnCancel, clock: Clock = time.monotonic) -> E
     given up after a second.
     """
     try:
-        child = _Child(launch)
-    except (OSError, ValueError) as error:
+        streams = _Streams(launch.stdin, launch.max_output_bytes)
+    except OSError as error:
         return Ending(None, reason="unstarted", error=error)
-    with contextlib.closing(child), contextlib.closing(
-        _Streams(child.popen, launch)
-    ) as streams, on_cancel(child.cancel):
-        _follow(child, streams, launch.timeout, clock)
-    reason = child.reason or ("overflow" if streams.overflowed else "")
-    return Ending(child.popen.returncode, streams.read(1), streams.read(2), reason)
+    with contextlib.closing(streams):
+        try:
+            child = _Child(launch, streams)
+        except (OSError, ValueError) as error:
+            return Ending(None, reason="unstarted", error=error)
+        with contextlib.closing(child), on_cancel(child.cancel):
+            _follow(child, streams, launch.timeout, clock)
+        reason = child.reason or ("overflow" if streams.overflowed else "")
+        return Ending(child.popen.returncode, streams.text(1), streams.text(2), reason)
 
 
 def _follow(child: _Child, streams: _Streams, timeout: float, clock: Clock) -> None:
@@ -99,34 +102,40 @@ def _follow(child: _Child, streams: _Streams, timeout: float, clock: Clock) -> N
         _wait_until(ended, streams, KILL_GRACE, clock)
     if child.reason or streams.overflowed:
         child.send(signal.SIGKILL)
-    _wait_until(drained, streams, DRAIN_GRACE, clock)
+    if not drained():
+        _wait_until(drained, streams, DRAIN_GRACE, clock)
 
 
 def _wait_until(done: Callable[[], bool], streams: _Streams, seconds: float, clock: Clock) -> bool:
     limit = clock() + seconds
-    while not done():
+    while True:
         left = limit - clock()
         if left <= 0:
             return False
         streams.wait(left)
-    return True
+        if done():
+            return True
 
 
 class _Child:
     """A started command and its process group."""
 
-    def __init__(self, launch: Launch) -> None:
-        self.popen = subprocess.Popen(
-            [_bytes(item) for item in launch.argv],
-            bufsize=0,
-            stdin=subprocess.DEVNULL if launch.stdin is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=None if launch.cwd is None else _bytes(launch.cwd),
-            env=_environment(launch.env),
-            start_new_session=True,
-        )
+    def __init__(self, launch: Launch, streams: _Streams) -> None:
+        try:
+            self.popen = subprocess.Popen(
+                [_bytes(item) for item in launch.argv],
+                stdin=streams.ends.get(0, subprocess.DEVNULL),
+                stdout=streams.ends[1],
+                stderr=streams.ends[2],
+                cwd=None if launch.cwd is None else _bytes(launch.cwd),
+                env=_environment(launch.env),
+                start_new_session=True,
+            )
+        finally:
+            streams.close_ends()
+        streams.watch_exit(self.popen.pid)
         self.reason = ""
+        self._exited = False
 
     def send(self, number: int) -> None:
         """Signal the group; not after ``close``, when its id may belong to others."""
@@ -141,6 +150,10 @@ class _Child:
 
     def exited(self) -> bool:
         """Whether the command ended; it is not reaped here, so that its group keeps its id."""
+        self._exited = self._exited or self._has_exited()
+        return self._exited
+
+    def _has_exited(self) -> bool:
         if not hasattr(os, "waitid"):
             return self.popen.poll() is not None
         try:
@@ -157,24 +170,47 @@ class _Child:
 
 
 class _Streams:
-    """The pipes of one command, read and written as they become ready."""
+    """The pipes of one command, read and written as they become ready.
 
-    def __init__(self, popen: subprocess.Popen[bytes], launch: Launch) -> None:
-        self._pipes: List[Any] = [popen.stdin, popen.stdout, popen.stderr]
-        self._numbers = {pipe.fileno(): i for i, pipe in enumerate(self._pipes) if pipe is not None}
-        self._limit = launch.max_output_bytes
-        self._chunks: Dict[int, List[bytes]] = {1: [], 2: []}
-        self._room = {1: self._limit, 2: self._limit}
-        self._input = memoryview(launch.stdin or b"")
-        self._look = _SHORTEST_LOOK
+    Numbers are those of the command's descriptors: 0 for its input, 1 and 2 for its output.
+    ``ends`` are its ends of the pipes.
+    """
+
+    def __init__(self, stdin: Optional[bytes], limit: int) -> None:
+        self.ends: Dict[int, int] = {}
         self.reading = {1, 2}
         self.overflowed = False
+        self._input = memoryview(stdin or b"")
+        self._chunks: Dict[int, List[bytes]] = {1: [], 2: []}
+        self._room = {1: limit, 2: limit}
+        self._numbers: Dict[int, int] = {}
+        self._exit_descriptor: Optional[int] = None
+        self._look = _SHORTEST_LOOK
         self._poller = select.poll()
-        for descriptor, number in self._numbers.items():
-            self._poller.register(descriptor, select.POLLIN if number else select.POLLOUT)
-        if launch.stdin is not None:
-            os.set_blocking(popen.stdin.fileno(), False)  # type: ignore[union-attr]
-        self._exit_descriptor = _exit_descriptor(popen.pid)
+        try:
+            for number in (1, 2) if stdin is None else (0, 1, 2):
+                self._make_pipe(number)
+        except OSError:
+            self.close()
+            raise
+
+    def _make_pipe(self, number: int) -> None:
+        readable, writable = os.pipe()
+        ours, self.ends[number] = (readable, writable) if number else (writable, readable)
+        self._numbers[ours] = number
+        if number == 0:
+            os.set_blocking(ours, False)
+        self._poller.register(ours, select.POLLIN if number else select.POLLOUT)
+
+    def close_ends(self) -> None:
+        """Close the command's ends of the pipes, which it has inherited by now."""
+        for descriptor in self.ends.values():
+            os.close(descriptor)
+        self.ends = {}
+
+    def watch_exit(self, pid: int) -> None:
+        """Wake up when the command ends, if the system can tell."""
+        self._exit_descriptor = _exit_descriptor(pid)
         if self._exit_descriptor is not None:
             self._poller.register(self._exit_descriptor, select.POLLIN)
 
@@ -196,8 +232,7 @@ class _Streams:
     def _read(self, descriptor: int, number: int) -> None:
         data = os.read(descriptor, _READ_BYTES)
         if not data:
-            self._poller.unregister(descriptor)
-            self.reading.discard(number)
+            self._close_pipe(descriptor)
             return
         room = self._room[number]
         self._room[number] = room - len(data)
@@ -213,16 +248,22 @@ class _Streams:
         except OSError:  # the command does not read to the end of its input
             self._input = self._input[:0]
         if not self._input:
-            self._poller.unregister(descriptor)
-            self._pipes[0].close()
+            self._close_pipe(descriptor)
 
-    def read(self, number: int) -> bytes:
+    def _close_pipe(self, descriptor: int) -> None:
+        self._poller.unregister(descriptor)
+        self.reading.discard(self._numbers.pop(descriptor))
+        os.close(descriptor)
+
+    def text(self, number: int) -> bytes:
+        """What came out of pipe 1 or 2, as far as there was room."""
         return b"".join(self._chunks[number])
 
     def close(self) -> None:
-        for pipe in self._pipes:
-            if pipe is not None:
-                pipe.close()
+        """Close what is still open."""
+        self.close_ends()
+        for descriptor in list(self._numbers):
+            self._close_pipe(descriptor)
         if self._exit_descriptor is not None:
             os.close(self._exit_descriptor)
 
