@@ -279,7 +279,7 @@ def test_a_process_that_threads_cannot_kill_does_not_hold_the_row(monkeypatch):
     wait_for(lambda: not _reader_threads())
 
 
-def test_windows_commands_are_found_by_path_and_killed_by_taskkill(monkeypatch, tmp_path):
+def test_on_windows_a_command_is_killed_by_taskkill(monkeypatch, tmp_path):
     record = tmp_path / "record"
     taskkill = tmp_path / "taskkill"
     taskkill.write_text('#!/bin/sh\necho "$@" > {}\nkill -9 $4\n'.format(record))
@@ -287,6 +287,7 @@ def test_windows_commands_are_found_by_path_and_killed_by_taskkill(monkeypatch, 
     monkeypatch.setenv("PATH", str(tmp_path) + os.pathsep + os.environ["PATH"])
     # the flag is refused elsewhere than on Windows, and 0 is none
     monkeypatch.setattr("subprocess.CREATE_NEW_PROCESS_GROUP", 0, raising=False)
+    monkeypatch.setattr(process_threads, "resolve_program", lambda argv, path: list(argv))
     monkeypatch.setattr(sys, "platform", "win32")
     ending = process_threads.run_with_threads(process.Launch(("sleep", "120"), 0.05), never)
     assert ending.reason == "timeout" and ending.returncode == -signal.SIGKILL
