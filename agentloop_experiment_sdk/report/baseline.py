@@ -59,7 +59,7 @@ class ItemOutcome:
         return input_hash(read_task_meta(self.folder).get("input"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Baseline:
     """The outcome of a run per item, without payloads.
 
@@ -76,6 +76,9 @@ class Baseline:
     configuration: Mapping[str, Any]
     kinds: Mapping[str, str]
     items: Tuple[ItemOutcome, ...]
+
+    def __repr__(self) -> str:
+        return "<Baseline {!r}: {} items>".format(self.name, len(self.items))
 
     @classmethod
     def of(cls, result: ExperimentResult) -> Baseline:

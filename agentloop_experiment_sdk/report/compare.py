@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -40,13 +40,16 @@ MEASURED = (LATENCY, TTFT, TOKENS)
 _MOST_RUNS = 5
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Side:
     """One run of a comparison; ``result`` is None for an imported baseline."""
 
     name: str
     baseline: Baseline
-    result: Optional[ExperimentResult] = field(default=None, repr=False)
+    result: Optional[ExperimentResult] = None
+
+    def __repr__(self) -> str:
+        return "<Side {!r}>".format(self.name)
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class ItemChange:
     measures: Tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CandidateComparison:
     """One run against the baseline.
 
@@ -84,6 +87,11 @@ class CandidateComparison:
     newly_fixed: Tuple[ItemChange, ...]
     label_changes: Mapping[str, Mapping[Tuple[str, str], int]]
     configuration: Mapping[str, Tuple[Any, Any]]
+
+    def __repr__(self) -> str:
+        return "<CandidateComparison {!r} against {!r}: {}, {} items newly broken>".format(
+            self.name, self.baseline.name, self.verdict, len(self.newly_broken)
+        )
 
     @property
     def name(self) -> str:
@@ -132,13 +140,17 @@ class CandidateComparison:
         return unified(texts, self.baseline.name, self.candidate.name)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Two to five runs, each but one compared against the baseline."""
 
     baseline: Side
     candidates: Tuple[CandidateComparison, ...]
     confidence: float = CONFIDENCE
+
+    def __repr__(self) -> str:
+        verdicts = ", ".join("{!r} {}".format(one.name, one.verdict) for one in self)
+        return "<Comparison against {!r}: {}>".format(self.baseline.name, verdicts)
 
     def __iter__(self) -> Iterator[CandidateComparison]:
         return iter(self.candidates)

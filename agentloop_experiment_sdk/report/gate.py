@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from ..errors import ConfigurationError
@@ -30,7 +30,7 @@ class GateCheck:
     message: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GateResult:
     """Whether a run may pass, and why not. Its truth value is ``passed``.
 
@@ -41,9 +41,9 @@ class GateResult:
         notes: What does not decide but should be known.
     """
 
-    result: ExperimentResult = field(repr=False)
+    result: ExperimentResult
     checks: Tuple[GateCheck, ...]
-    comparison: Optional[CandidateComparison] = field(default=None, repr=False)
+    comparison: Optional[CandidateComparison] = None
     notes: Tuple[str, ...] = ()
 
     @property
@@ -55,6 +55,11 @@ class GateResult:
     def reasons(self) -> List[str]:
         """Why the run did not pass; empty when it did."""
         return [check.message for check in self.checks if not check.passed]
+
+    def __repr__(self) -> str:
+        if self.passed:
+            return "<GateResult passed>"
+        return "<GateResult failed: {}>".format("; ".join(self.reasons))
 
     def __bool__(self) -> bool:
         return self.passed

@@ -10,7 +10,7 @@ from typing import Iterable, List, Optional, Sequence
 from .sections import Section, Subject, Table
 
 _GAP = "  "
-_LEAST_COLUMN = 8
+_LEAST_COLUMN = 3
 
 
 def render_text(subject: Subject, *, width: Optional[int] = None) -> str:

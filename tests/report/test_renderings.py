@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from results_builder import build, row
+
+from agentloop_experiment_sdk.errors import ConfigurationError
+from agentloop_experiment_sdk.report import sections
+from agentloop_experiment_sdk.report.compare import compare
+from agentloop_experiment_sdk.report.files import write_report
+from agentloop_experiment_sdk.report.gate import gate
+from agentloop_experiment_sdk.report.jsonreport import render_json
+from agentloop_experiment_sdk.report.markdown import render_markdown
+from agentloop_experiment_sdk.report.statistics import Estimate
+from agentloop_experiment_sdk.report.summary import load_result
+from agentloop_experiment_sdk.report.text import display_width, render_text
+
+HOSTILE = "\x1b[31mred\x07 \u202egpj.exe | `code` <script>alert(1)</script> @team ![x](http://e/x)"
+USAGE = {"input_tokens": 1200, "output_tokens": 300, "model": "qwen"}
+
+
+def run(root, broken=(), **meta):
+    rows = []
+    for i in range(25):
+        facts = {"scores": {"em": i not in broken, "f": i / 25, "tone": "kind"}, "usage": USAGE}
+        if i == 7:
+            facts = {"status": "failed", "error": ("Hostile", HOSTILE)}
+        rows.append(row("q%d" % i, latency_ms=900.0 + i * 10, ttft_ms=50, **facts))
+    rows += [row("s", status="skipped"), row("i", status="incomplete")]
+    return build(root, rows, **meta)
+
+
+@pytest.fixture
+def result(tmp_path):
+    return load_result(run(tmp_path / "a", version="v1"))
+
+
+@pytest.fixture
+def comparison(tmp_path, result):
+    new = run(tmp_path / "b", range(10, 18), version="v2", parameters={"prompt": "x" * 500})
+    return compare([result, new])
+
+
+@pytest.fixture
+def verdict(tmp_path, comparison):
+    return gate(comparison[0].candidate.result, comparison.baseline.result, max_regressions=3)
+
+
+def test_the_text_tells_what_a_run_came_to(result):
+    text = render_text(result, width=100)
+    assert "27 rows, 24 succeeded, 1 failed, 1 skipped, 1 incomplete" in text
+    assert "record record-1, dataset faq, version v1, status completed" in text
+    assert "p50 1.02 s" in text and "p90 1.12 s" in text and "p50 50 ms" in text
+    assert "success rate" in text and "96.0%" in text
+    assert "qwen" in text and "28,800" in text
+    assert "Hostile" in text and "kind 24" in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_no_line_is_wider_than_the_terminal(result, comparison, verdict, width):
+    for subject in (result, comparison, verdict):
+        lines = render_text(subject, width=width).splitlines()
+        assert max(map(display_width, lines)) <= width
+
+
+def test_wide_characters_take_two_columns(tmp_path):
+    rows = [row("订单取消" * 20, status="failed", error=("超时" * 20, "错误" * 100 + "e\u0301"))]
+    result = load_result(build(tmp_path, rows, record_name="夜间实验" * 30))
+    for line in render_text(result, width=60).splitlines():
+        assert display_width(line) <= 60
+
+
+def test_an_answer_cannot_steer_the_terminal(result):
+    text = render_text(result, width=300)
+    assert "red" in text and not set(text) & set("\x1b\x07\u202e")
+    assert "\ufffd[31mred" in text
+
+
+def test_joined_emoji_stay_whole(tmp_path):
+    family = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
+    result = load_result(build(tmp_path, [row(family, status="failed")]))
+    assert family in render_text(result, width=100)
+
+
+def test_the_terminal_decides_the_width_when_none_is_given(result, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "70")
+    assert max(map(display_width, render_text(result).splitlines())) <= 70
+
+
+def test_the_text_of_a_comparison_names_verdicts_and_items(comparison):
+    text = render_text(comparison, width=140)
+    assert text.startswith("v2 against v1\n")
+    assert "v2: worse" in text and "Newly broken (8)" in text and "q10" in text
+    assert "parameters.prompt" in text and "not corrected" in text
+
+
+def test_more_broken_items_than_fit_are_counted(tmp_path):
+    old = build(tmp_path / "a", [row(str(i)) for i in range(30)])
+    new = build(tmp_path / "b", [row(str(i), status="failed") for i in range(30)])
+    text = render_text(compare([old, new]), width=100)
+    assert "Newly broken (30)" in text and "and 10 more" in text
+
+
+def test_a_comparison_tells_what_is_not_paired_and_which_categories_moved(tmp_path):
+    old = build(tmp_path / "a", [row("x", input={"q": 1}, scores={"t": "a"}), row("y")])
+    new = build(tmp_path / "b", [row("x", input={"q": 2}, scores={"t": "b"}), row("z")])
+    text = render_text(compare([old, new], names=["A", "B"]), width=100)
+    for told in ("1 of them have another input", "1 items only in A", "1 items only in B"):
+        assert told in text
+    assert "Category changes" in text
+
+
+def test_repeats_and_stale_folders_are_told(tmp_path):
+    rows = [row("a", repeat=str(n), scores={"em": n == 0}) for n in range(2)]
+    path = build(tmp_path, rows, repeats=2)
+    (tmp_path / "00000000-0000-5000-8000-000000000000").mkdir()
+    text = render_text(load_result(path), width=120)
+    assert "pass@2" in text and "pass^2" in text and "1 task folders belong to rows" in text
+
+
+def test_an_empty_run_still_has_a_report(tmp_path):
+    result = load_result(build(tmp_path, [row("a", status="incomplete")]))
+    assert "1 rows, 0 succeeded, 1 incomplete" in render_text(result)
+    assert render_markdown(result).startswith("## ")
+
+
+def test_markdown_has_tables_and_marks(result, comparison, verdict):
+    assert "| error | rows |" in render_markdown(result)
+    assert "\u274c worse" in render_markdown(comparison)
+    text = render_markdown(verdict)
+    assert text.startswith("## Gate failed") and "| \u274c | max\\_regressions |" in text
+    assert "8 items no longer pass \\(at most 3 allowed\\)" in text
+
+
+def test_markdown_cannot_be_broken_by_an_answer(result):
+    text = render_markdown(result)
+    assert "<script" not in text and "![x]" not in text and "@team" not in text
+    line = next(line for line in text.splitlines() if "Hostile" in line)
+    assert line.replace("\\|", "").count("|") == 5
+
+
+def test_markdown_fits_a_step_summary(tmp_path):
+    errors = [row(str(i), status="failed", error=("E%d" % i, "m" * 300)) for i in range(40)]
+    result = load_result(build(tmp_path, errors))
+    whole = render_markdown(result)
+    assert len(whole.encode("utf-8")) < 1024 * 1024
+    short = render_markdown(result, max_bytes=600)
+    assert len(short.encode("utf-8")) <= 600 and short.endswith("longer than fits._\n")
+
+
+def test_json_is_strict_and_complete(result, comparison, verdict):
+    summary = json.loads(render_json(result))
+    assert summary["counts"]["succeeded"] == 24 and summary["latency_ms"]["n"] == 25
+    assert summary["metrics"]["em"]["kind"] == "pass/fail" and summary["errors"] == {"Hostile": 1}
+    assert "\n" not in render_json(result, indent=None)
+    compared = json.loads(render_json(comparison))["candidates"][0]
+    assert compared["verdict"] == "worse" and len(compared["newly_broken"]) == 8
+    assert compared["deltas"]["em"]["delta"]["n"] == 24
+    assert compared["configuration"]["version"] == {"baseline": "v1", "candidate": "v2"}
+    decided = json.loads(render_json(verdict))
+    assert decided["passed"] is False and len(decided["reasons"]) == 2
+
+
+def test_what_a_prompt_shows_is_short(result, comparison, verdict):
+    assert repr(comparison) == "<Comparison against 'v1': 'v2' worse>"
+    assert repr(comparison[0]).endswith("'v2' against 'v1': worse, 8 items newly broken>")
+    assert repr(comparison.baseline) == "<Side 'v1'>"
+    assert (
+        repr(comparison.baseline.baseline) == "<Baseline 'nightly 2026/11/29 08:00:00': 25 items>"
+    )
+    assert repr(verdict).startswith("<GateResult failed: 1 of 27 rows have no result")
+    assert repr(gate(result, allow_incomplete=True)) == "<GateResult passed>"
+
+
+def test_json_of_an_empty_run_has_nulls(tmp_path):
+    summary = load_result(build(tmp_path, [row("a", status="incomplete")])).to_dict()
+    assert summary["success_rate"] is summary["success"] is summary["latency_ms"] is None
+
+
+def test_a_notebook_shows_a_fragment_without_script_or_markup_of_answers(
+    result, comparison, verdict
+):
+    for subject in (result, comparison, verdict):
+        html = subject._repr_html_()
+        assert html.startswith("<div>") and "<table>" in html
+        assert "<script" not in html and "<style" not in html
+    assert "&lt;script&gt;" in result._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "value,text",
+    [(1.0, "100.0%"), (0.9999, "99.9%"), (0.0, "0.0%"), (0.0001, "0.1%"), (0.123, "12.3%")],
+)
+def test_a_share_is_never_rounded_to_all_or_nothing(value, text):
+    assert sections.share(value) == text
+
+
+@pytest.mark.parametrize(
+    "name,kind,value,text",
+    [
+        ("success", "pass/fail", -0.015, "\u22121.5 pp"),
+        ("success", "pass/fail", 0.0004, "+0.04 pp"),
+        ("success", "pass/fail", 0.0, "\u00b10.0 pp"),
+        ("latency_ms", "numerical", -1500.0, "\u22121.50 s"),
+        ("f", "numerical", 0.04288, "+0.0429"),
+        ("tokens", "numerical", 1234.0, "+1,234"),
+        ("tokens", "numerical", 1234.5, "+1,234.5"),
+    ],
+)
+def test_changes_have_a_sign_and_a_unit(name, kind, value, text):
+    assert sections.signed(name, kind, value) == text
+
+
+def test_intervals_have_the_unit_of_their_measure():
+    assert sections.interval_text(Estimate(1, 2, 3000, 4), "numerical", "ttft_ms") == (
+        "2 ms to 3.00 s"
+    )
+
+
+def test_a_file_name_decides_the_format(result, comparison, verdict, tmp_path):
+    starts = {
+        "r.html": "<!doctype html>",
+        "r.HTM": "<!doctype html>",
+        "r.md": "## ",
+        "r.json": "{",
+        "r.xml": "<?xml",
+        "r.txt": "nightly",
+    }
+    for name, start in starts.items():
+        write_report(result, tmp_path / name)
+        assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
+    write_report(comparison, tmp_path / "c.html")
+    write_report(verdict, tmp_path / "g.xml")
+    for name in ("r.pdf", "report"):
+        with pytest.raises(ConfigurationError, match=r"\.html, \.md"):
+            write_report(result, tmp_path / name)
+    with pytest.raises(ConfigurationError, match="not GateResult"):
+        write_report(verdict, tmp_path / "g.html")
+    assert not (tmp_path / "g.html").exists()
