@@ -49,10 +49,9 @@ _PAUSES_S = (1.0, 2.0, 5.0)
 _INDEX_LAG_S = 30.0
 _CLOCK_SLACK_S = 3600
 _NO_START_S = 30 * 86400
-_DONE = frozenset(
-    "completed complete success succeeded finished done failed error stopped stop cancelled "
-    "canceled timeout".split()
-)
+_ENDED_WELL = ("completed", "complete", "success", "succeeded", "finished", "done")
+_ENDED_BADLY = ("failed", "error", "stopped", "stop", "cancelled", "canceled", "timeout")
+_DONE = frozenset(_ENDED_WELL + _ENDED_BADLY)
 _ITEM_FIELDS = ("dataset_item_id", "data_item_id", "item_id", "datasetItemId")
 _TRACE_FIELDS = ("trace_id", "traceId", "traceID")
 

@@ -19,7 +19,7 @@ from typing import (
 
 from .control import record_of
 from .dataset_operations import new_dataset
-from .datasets import Datasets, Row, Rows, column_type, new_columns, read_rows
+from .datasets import KIND, Datasets, Row, Rows, column_type, new_columns, read_rows
 from .evaluations import add_scores
 from .faults import Faults
 from .pipelines import add_pipeline
@@ -181,18 +181,20 @@ class LocalAgentLoop:
         """Accept a key no more."""
         self._verifier.keys.pop(key_id, None)
 
-    def load_dataset(self, rows: Rows, name: str = "dataset") -> str:
+    def load_dataset(self, rows: Rows, name: str = "dataset", *, replace: bool = False) -> str:
         """Make a dataset of rows and return its name.
 
         Args:
             rows: A list of dicts, or a ``.jsonl`` or ``.csv`` file.
             name: The dataset's name.
+            replace: Put these rows in the place of a dataset of that name.
 
         Raises:
             ValueError: The file or a row cannot be read.
             ServiceError: There is a dataset of that name, or SQLite refuses a column's name.
         """
-        return self._call(_load_dataset, self._settings.agent_space, name, read_rows(rows))
+        found = read_rows(rows)
+        return self._call(_load_dataset, self._settings.agent_space, name, found, replace)
 
     def create_plan(
         self,
@@ -320,7 +322,11 @@ class LocalAgentLoop:
         return server.call(work, platform, *args)
 
 
-def _load_dataset(platform: Platform, space: str, name: str, rows: List[Row]) -> str:
+def _load_dataset(
+    platform: Platform, space: str, name: str, rows: List[Row], replace: bool
+) -> str:
+    if replace and platform.store.get(KIND, space, name) is not None:
+        platform.datasets.delete(space, name)
     columns = new_columns({}, rows) or ["id"]
     schema = {
         column: {"type": column_type([row.get(column) for row in rows])} for column in columns

@@ -1,0 +1,119 @@
+"""Where the command line writes: results to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import sys
+from typing import Any, Iterator, TextIO
+
+from .. import jsontext
+from .exits import code_of, one_line
+from .wording import in_options
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+class Console:
+    """Text for people, or one JSON object a line for programs.
+
+    A reader that goes away (``| head``) ends the output, not the command: a run has been paid for.
+
+    Args:
+        json_lines: Write JSON lines instead of text.
+    """
+
+    def __init__(self, json_lines: bool = False) -> None:
+        self.json_lines = json_lines
+        self._open = True
+        self._diverted = False
+        # JSON is UTF-8 (RFC 8259); a terminal that cannot show a character gets its escape
+        _set_stream(sys.stdout, "utf-8" if json_lines else None)
+        _set_stream(sys.stderr, None)
+
+    def text(self, text: str) -> None:
+        """Text for people; nothing in JSON mode."""
+        if self._diverted:
+            self.note(text.rstrip("\n"))
+        elif not self.json_lines:
+            self._write(text if text.endswith("\n") else text + "\n")
+
+    def divert(self) -> None:
+        """Text goes to stderr from now on: stdout is kept for a report."""
+        self._diverted = True
+
+    def event(self, kind: str, /, **fields: Any) -> None:
+        """A JSON line ``{"event": kind, …}``; nothing in text mode."""
+        if self.json_lines:
+            line = {"event": kind, **fields}
+            self._write(json.dumps(jsontext.to_jsonable(line), ensure_ascii=False) + "\n")
+
+    def raw(self, text: str) -> None:
+        """Text that was asked for by ``-`` as a file name, in either mode."""
+        self._write(text)
+
+    def note(self, text: str) -> None:
+        """A line on stderr."""
+        with contextlib.suppress(BrokenPipeError):
+            print(text, file=sys.stderr, flush=True)
+
+    def error(self, error: BaseException, exit_code: int) -> None:
+        """An expected error: one line on stderr, and in JSON mode one on stdout."""
+        self.note("error: " + in_options(one_line(error)))
+        self.event(
+            "error",
+            code=code_of(error),
+            message=in_options(str(error)),
+            request_id=getattr(error, "request_id", None),
+            exit_code=exit_code,
+        )
+
+    def _write(self, text: str) -> None:
+        if not self._open:
+            return
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            self._open = False
+            _silence_stdout()
+
+
+class _Formatter(logging.Formatter):
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = in_options(record.message)
+        return super().formatMessage(record)
+
+
+@contextlib.contextmanager
+def logs(level: str) -> Iterator[None]:
+    """The package's log lines on stderr while a command runs; other packages stay as they are."""
+    logger = logging.getLogger(__name__.split(".")[0])
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(level.upper())
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+
+
+def _set_stream(stream: TextIO, encoding: Any) -> None:
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace", **({"encoding": encoding} if encoding else {}))
+
+
+def _silence_stdout() -> None:
+    """Let the interpreter's last flush go nowhere; it would complain and change the exit code."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

@@ -1,0 +1,92 @@
+"""The AgentLoop of ``--local``: kept in a file inside the results directory.
+
+So the next run goes on with the same plan and record, and ``deliver`` finds both again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sqlite3
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional
+
+from ..errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from ..local import LocalAgentLoop
+
+_FOLDER, _FILE = ".local", "agentloop.sqlite"
+
+
+def store_of(result_dir: str) -> str:
+    """The file in which the AgentLoop of a results directory keeps its data."""
+    return os.path.join(result_dir, _FOLDER, _FILE)
+
+
+def is_local(result_dir: str, options: argparse.Namespace) -> bool:
+    """Whether the results belong to an AgentLoop of their own."""
+    elsewhere = options.agentloop_endpoint or options.sls_endpoint
+    return os.path.isfile(store_of(result_dir)) and not elsewhere
+
+
+@contextlib.contextmanager
+def local_loop(result_dir: str) -> Iterator[LocalAgentLoop]:
+    """The AgentLoop of a results directory, running.
+
+    Raises:
+        ConfigurationError: Its file cannot be used.
+    """
+    from ..local import LocalAgentLoop
+
+    store = store_of(result_dir)
+    try:
+        os.makedirs(os.path.dirname(store), exist_ok=True)
+        local = LocalAgentLoop(store).start()
+    except (OSError, sqlite3.Error) as error:
+        raise ConfigurationError(
+            "The local AgentLoop cannot keep its data in {}: {}.".format(store, error)
+        ) from error
+    with contextlib.closing(local):
+        yield local
+
+
+def load_plan(local: LocalAgentLoop, path: str) -> str:
+    """Load a dataset file and return the plan over it; the same file gets the same plan again.
+
+    Raises:
+        ConfigurationError: The file cannot be read.
+    """
+    from ..local import ServiceError
+
+    name = os.path.splitext(os.path.basename(path))[0]
+    plan_name = "local plan of " + name
+    try:
+        local.load_dataset(path, name, replace=True)
+    except (OSError, ValueError, ServiceError, sqlite3.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigurationError(
+            "The dataset {} cannot be read: {}.".format(path, reason)
+        ) from error
+    found = _plan_named(local, plan_name)
+    return found or local.create_plan(name, plan_name)
+
+
+def connection_settings(local: LocalAgentLoop) -> Dict[str, Any]:
+    """The settings of a ``Connection`` to it."""
+    endpoints = local.endpoints
+    return {
+        "agent_space": endpoints.agent_space,
+        "region_id": endpoints.region_id,
+        "agentloop_endpoint": endpoints.agentloop_endpoint,
+        "sls_endpoint": endpoints.sls_endpoint,
+        "access_key_id": endpoints.access_key_id,
+        "access_key_secret": endpoints.access_key_secret,
+    }
+
+
+def _plan_named(local: LocalAgentLoop, name: str) -> Optional[str]:
+    from ..plan.connection import Connection, list_plans
+
+    plans = list_plans(Connection(**connection_settings(local)), plan_name=name)
+    return next((plan.plan_id for plan in plans if plan.plan_name == name), None)

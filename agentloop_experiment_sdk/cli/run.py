@@ -1,0 +1,317 @@
+"""``run``, ``resume`` and ``check``: an experiment from the command line."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import re
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Mapping, Optional, Union
+
+from ..api import Experiment
+from ..errors import ConfigurationError, ResumeError, RunAbortedError
+from ..plan.config import AgentLoopConfig
+from . import connections, embedded, evaluators, exits, options, reports, solutions
+from .console import Console
+from .wording import in_options
+
+if TYPE_CHECKING:
+    from ..report.summary import ExperimentResult
+    from .verdict import GateOptions
+
+logger = logging.getLogger(__name__)
+
+_EPILOG = "\n\n".join((solutions.EPILOG, evaluators.EPILOG, options.CLOUD_EPILOG, exits.HELP))
+_USAGE = "[options] (SOLUTION | --http URL | --command ARGV…)"
+_RUN = """\
+agentloop-experiment run agent.py:answer --local questions.jsonl \\
+    --ground-truth-field answer --evaluator exact_match
+agentloop-experiment run --http http://localhost:8000/chat --body-field message={question} \\
+    --space my-space --plan exp-plan-1 --region cn-hangzhou \\
+    --baseline baseline.json --max-regressions 2 --min-success-rate 95% --html report.html"""
+_RESUME = """\
+agentloop-experiment resume ./results agent.py:answer"""
+_CHECK = """\
+agentloop-experiment check agent.py:answer --space my-space --plan exp-plan-1 \\
+    --region cn-hangzhou --limit 1"""
+# options whose name and value are those of an option of Experiment
+_SAME = (
+    "serial",
+    "resume",
+    "retry_failed",
+    "row_retries",
+    "task_timeout",
+    "limit",
+    "stop_if_first",
+    "on_undelivered",
+)
+# rows that need not be limited by the cloud's caution
+_ALL_ROWS = 1_000_000_000
+
+
+def add_commands(commands: Any) -> None:
+    """Add the three commands."""
+    run = options.add_command(
+        commands, "run", _run, "run an agent over a plan's dataset", _RUN, _EPILOG, _USAGE
+    )
+    _add_experiment(run)
+    _add_directory(run, resumable=True)
+    resume = options.add_command(
+        commands,
+        "resume",
+        _resume,
+        "go on with the experiment of a results directory",
+        _RESUME,
+        "Plan, repeats, version and parameters are those of the directory; give --limit, "
+        "--item-id,\n--ground-truth-field and --evaluator again if the run had them.\n\n" + _EPILOG,
+        "DIR " + _USAGE,
+    )
+    resume.add_argument("result_dir", metavar="DIR", help="the results directory")
+    resume.set_defaults(resume=True, resuming=True)
+    _add_experiment(resume)
+    check = options.add_command(
+        commands,
+        "check",
+        _check,
+        "ask for everything a run needs, creating no record",
+        _CHECK,
+        _EPILOG,
+        _USAGE,
+    )
+    _add_checked(check)
+
+
+def _add_experiment(parser: argparse.ArgumentParser) -> None:
+    from . import verdict
+
+    solutions.add_options(parser)
+    options.add_plan(parser)
+    options.add_connection(parser)
+    options.add_rows(parser)
+    options.add_execution(parser)
+    verdict.add_options(parser, optional=True)
+    reports.add_options(parser)
+
+
+def _add_checked(parser: argparse.ArgumentParser) -> None:
+    solutions.add_options(parser)
+    options.add_plan(parser)
+    options.add_connection(parser)
+    _add_directory(parser)
+    add = parser.add_argument
+    add("--limit", type=int, metavar="N", help="also call the agent for the first N rows")
+    add("--item-id", action="append", metavar="ID", help="only this row; may be given again")
+    add("--task-timeout", type=float, metavar="SECONDS", help="a row fails after this time")
+
+
+def _add_directory(parser: argparse.ArgumentParser, resumable: bool = False) -> None:
+    group = parser.add_argument_group("results")
+    group.add_argument(
+        "--result-dir", default="./results", metavar="DIR", help="default: ./results"
+    )
+    if not resumable:
+        return
+    resume = group.add_mutually_exclusive_group()
+    resume.add_argument(
+        "--resume",
+        action="store_true",
+        default=None,
+        help="go on with the earlier run in DIR, or fail; by default a run of the same plan goes "
+        "on, and any other is moved to DIR/history",
+    )
+    resume.add_argument(
+        "--no-resume", dest="resume", action="store_false", help="start afresh in any case"
+    )
+
+
+def _run(given: argparse.Namespace, console: Console) -> int:
+    return _execute(given, console, {})
+
+
+def _resume(given: argparse.Namespace, console: Console) -> int:
+    from ..report.summary import load_result
+
+    meta = load_result(given.result_dir).meta
+    if not meta.get("identity"):
+        raise ResumeError("{} holds no run that can be continued.".format(given.result_dir))
+    if meta.get("evaluators") and not given.evaluator:
+        logger.warning(
+            "The run was scored by %s; without --evaluator its new rows get no score.",
+            ", ".join(map(str, meta["evaluators"])),
+        )
+    return _execute(given, console, meta)
+
+
+def _execute(given: argparse.Namespace, console: Console, meta: Mapping[str, Any]) -> int:
+    from .verdict import GateOptions
+
+    solution = solutions.solution_of(given)
+    settings = _settings(given, meta)
+    settings["on_event"] = _teller(console)
+    gate = GateOptions(given)
+    reports.check_places(given, console)
+    with _config(given, meta) as config:
+        experiment = Experiment(config, solution, given.result_dir, **settings)
+        try:
+            result = experiment.run()
+        except RunAbortedError as error:
+            return _aborted(given, console, error)
+        except KeyboardInterrupt:
+            console.note(_how_to_go_on(given))
+            raise
+    return _conclude(given, console, result, gate)
+
+
+def _conclude(
+    given: argparse.Namespace, console: Console, result: ExperimentResult, gate: GateOptions
+) -> int:
+    from ..report.text import render_text
+
+    verdict = gate.judge(result)
+    code = gate.exit_code(result, verdict)
+    console.text(render_text(result))
+    if verdict is not None:
+        console.text("\n" + in_options(render_text(verdict)))
+    written = reports.write_reports(given, console, result, verdict)
+    places = ["\nresults in {}".format(result.path), *map("wrote {}".format, written)]
+    console.text("\n".join(places))
+    console.event(
+        "result", exit_code=code, result_dir=result.path, **reports.report_dict(result, verdict)
+    )
+    return code
+
+
+def _aborted(given: argparse.Namespace, console: Console, error: RunAbortedError) -> int:
+    """A run that its own limits ended: what is done is still worth a report."""
+    from ..report.summary import load_result
+    from ..report.text import render_text
+
+    code = exits.exit_code_of(error)
+    result = load_result(given.result_dir)
+    console.text(render_text(result))
+    reports.write_reports(given, console, result)
+    console.event("result", exit_code=code, result_dir=result.path, **result.to_dict())
+    console.error(error, code)
+    return code
+
+
+def _how_to_go_on(given: argparse.Namespace) -> str:
+    from ..report.summary import load_result
+
+    try:
+        counts = load_result(given.result_dir).counts
+    except ConfigurationError:
+        raise
+    except Exception:
+        return "Nothing was written yet; run the same command again."
+    return "{} of {} rows are done; {}.".format(
+        counts.succeeded + counts.failed + counts.skipped,
+        counts.total,
+        "run the same command without --no-resume to go on"
+        if given.resume is False
+        else "run the same command again to go on",
+    )
+
+
+def _check(given: argparse.Namespace, console: Console) -> int:
+    solution = solutions.solution_of(given)
+    with _config(given, {}) as config:
+        experiment = Experiment(
+            config,
+            solution,
+            given.result_dir,
+            item_ids=given.item_id,
+            task_timeout=given.task_timeout,
+        )
+        report = experiment.check(given.limit)
+    console.text(str(report))
+    for item in report:
+        console.event("check", **{name: asdict(item)[name] for name in ("name", "ok", "message")})
+    code = exits.OK if report else _code_of_check(report)
+    console.event("result", exit_code=code, ok=report.ok)
+    return code
+
+
+def _code_of_check(report: Any) -> int:
+    """Usage or configuration as long as only what the user states was found wanting."""
+    stated = ("results directory", "credentials")
+    only_stated = all(item.name in stated for item in report.failed)
+    return exits.USAGE if only_stated else exits.INFRASTRUCTURE
+
+
+@contextlib.contextmanager
+def _config(given: argparse.Namespace, meta: Mapping[str, Any]) -> Iterator[AgentLoopConfig]:
+    """The config of the run, and for its time the AgentLoop of ``--local``."""
+    known = connections.settings_of(meta)
+    if given.local is None and not (meta and embedded.is_local(given.result_dir, given)):
+        yield connections.config_of(given, known)
+        return
+    if given.plan is not None:
+        raise ConfigurationError("--plan does not go with a local AgentLoop: --local is the plan.")
+    with embedded.local_loop(given.result_dir) as local:
+        if given.local is not None:
+            known["experiment_plan_id"] = embedded.load_plan(local, given.local)
+        settings: Dict[str, Any] = {"max_rows": _ALL_ROWS}
+        settings.update(connections.dataset_settings(given, known))
+        yield AgentLoopConfig(
+            experiment_plan_id=known["experiment_plan_id"],
+            **embedded.connection_settings(local),
+            **settings,
+        )
+
+
+def _settings(given: argparse.Namespace, meta: Mapping[str, Any]) -> Dict[str, Any]:
+    """The options of ``Experiment``."""
+    if given.serial and given.n_workers not in (None, 1):
+        raise ConfigurationError("--serial runs one row at once; leave out --n-workers.")
+    parameters = dict(meta.get("parameters") or {})
+    for text in given.parameter or ():
+        name, value = solutions.pair(text, "--parameter")
+        parameters[name] = solutions.json_or_text(value)
+    return {
+        **{name: getattr(given, name) for name in _SAME},
+        "n_repeat": given.n_repeat or int(meta.get("total_repeats") or 1),
+        "n_workers": 1 if given.serial else 4 if given.n_workers is None else given.n_workers,
+        "item_ids": given.item_id,
+        "max_failures": _max_failures(given.max_failures),
+        "version": given.version or str(meta.get("version") or ""),
+        "parameters": parameters,
+        "evaluators": evaluators.evaluators_of(given),
+        "progress": _progress(given),
+    }
+
+
+def _max_failures(text: Optional[str]) -> Union[None, int, float]:
+    """``5`` is a count, ``0.1`` and ``10%`` are shares of all rows."""
+    if text is None:
+        return None
+    if re.fullmatch(r"\d+", text):
+        return int(text)
+    if re.fullmatch(r"\d*\.?\d+%?", text):
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    raise ConfigurationError("--max-failures must be a count or a share: 5, 0.1 or 10%.")
+
+
+def _progress(given: argparse.Namespace) -> Optional[bool]:
+    fixed: Dict[str, Optional[bool]] = {"bar": True, "log": None, "none": False}
+    if given.progress != "auto":
+        return fixed[given.progress]
+    return True if sys.stderr.isatty() and not given.json else None
+
+
+_EVENTS = {
+    "RecordCreated": "record_created",
+    "AttemptDone": "attempt_done",
+    "RowsDelivered": "rows_delivered",
+    "Progress": "progress",
+    "RunFinished": "run_finished",
+}
+
+
+def _teller(console: Console) -> Optional[Callable[[Any], None]]:
+    """Tells the run's events as JSON lines."""
+    if not console.json_lines:
+        return None
+    return lambda event: console.event(_EVENTS[type(event).__name__], **asdict(event))
