@@ -81,6 +81,11 @@ class Console:
             _silence_stdout()
 
 
+class _Silence(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        return False
+
+
 class _Formatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
         record.message = in_options(record.message)
@@ -93,16 +98,22 @@ def logs(level: str) -> Iterator[None]:
     logger = logging.getLogger(__name__.split(".")[0])
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
+    # the credentials library, under this name, logs tracebacks for each source without keys
+    chatty = logging.getLogger("credentials")
     before = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(level.upper())
     logger.propagate = False
+    silence = _Silence()
+    if level != "debug":
+        chatty.addFilter(silence)  # it sets its own level when it is imported
     try:
         yield
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before[0])
         logger.propagate = before[1]
+        chatty.removeFilter(silence)
 
 
 def _set_stream(stream: TextIO, encoding: Any) -> None:

@@ -68,9 +68,10 @@ def _config(given: argparse.Namespace) -> Iterator[Optional[AgentLoopConfig]]:
             "The results in {} were not written by this package; there is nothing to "
             "deliver.".format(given.result_dir)
         )
-    if not embedded.is_local(given.result_dir, given):
+    if not embedded.is_local(given, known):
         yield connections.config_of(given, known)
         return
+    embedded.check_alone(given)
     with embedded.local_loop(given.result_dir) as local:
         yield AgentLoopConfig(
             experiment_plan_id=known["experiment_plan_id"], **embedded.connection_settings(local)

@@ -9,7 +9,7 @@ import argparse
 import contextlib
 import os
 import sqlite3
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional
 
 from ..errors import ConfigurationError
 
@@ -17,6 +17,18 @@ if TYPE_CHECKING:
     from ..local import LocalAgentLoop
 
 _FOLDER, _FILE = ".local", "agentloop.sqlite"
+_REGION = "cn-local"
+_OF_A_CLOUD = (
+    "plan",
+    "project",
+    "space",
+    "region",
+    "agentloop_endpoint",
+    "sls_endpoint",
+    "access_key_id",
+    "access_key_secret",
+    "security_token",
+)
 
 
 def store_of(result_dir: str) -> str:
@@ -24,10 +36,24 @@ def store_of(result_dir: str) -> str:
     return os.path.join(result_dir, _FOLDER, _FILE)
 
 
-def is_local(result_dir: str, options: argparse.Namespace) -> bool:
-    """Whether the results belong to an AgentLoop of their own."""
+def is_local(options: argparse.Namespace, known: Mapping[str, Any]) -> bool:
+    """Whether the results, with the settings ``known`` of them, have an AgentLoop of their own."""
     elsewhere = options.agentloop_endpoint or options.sls_endpoint
-    return os.path.isfile(store_of(result_dir)) and not elsewhere
+    here = known.get("region_id") == _REGION and os.path.isfile(store_of(options.result_dir))
+    return here and not elsewhere
+
+
+def check_alone(options: argparse.Namespace) -> None:
+    """Refuse options about another AgentLoop, which would be ignored.
+
+    Raises:
+        ConfigurationError: There is one.
+    """
+    for name in _OF_A_CLOUD:
+        if getattr(options, name) is not None:
+            raise ConfigurationError(
+                "--{} does not go with a local AgentLoop (--local).".format(name.replace("_", "-"))
+            )
 
 
 @contextlib.contextmanager
@@ -42,7 +68,7 @@ def local_loop(result_dir: str) -> Iterator[LocalAgentLoop]:
     store = store_of(result_dir)
     try:
         os.makedirs(os.path.dirname(store), exist_ok=True)
-        local = LocalAgentLoop(store).start()
+        local = LocalAgentLoop(store, region_id=_REGION).start()
     except (OSError, sqlite3.Error) as error:
         raise ConfigurationError(
             "The local AgentLoop cannot keep its data in {}: {}.".format(store, error)

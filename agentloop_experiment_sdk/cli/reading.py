@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any, List
 
 from ..errors import ConfigurationError
-from . import exits, options, reports
+from . import exits, options, reports, verdict
 from .console import Console
 from .wording import in_options
 
@@ -72,8 +72,6 @@ def _add_compared(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_gate(parser: argparse.ArgumentParser) -> None:
-    from . import verdict
-
     verdict.add_options(parser, optional=False)
     parser.set_defaults(gate=True)
     reports.add_options(parser)
@@ -156,17 +154,16 @@ def _compare(given: argparse.Namespace, console: Console) -> int:
 def _gate(given: argparse.Namespace, console: Console) -> int:
     from ..report.summary import load_result
     from ..report.text import render_text
-    from .verdict import GateOptions
 
     reports.check_places(given, console)
-    gate = GateOptions(given, always=True)
+    gate = verdict.GateOptions(given, always=True)
     result = load_result(given.result_dir)
-    verdict = gate.judge(result)
-    assert verdict is not None
-    code = gate.exit_code(result, verdict)
-    console.text(in_options(render_text(verdict)))
-    _write(given, console, result, verdict)
-    console.event("result", exit_code=code, **verdict.to_dict())
+    judged = gate.judge(result)
+    assert judged is not None
+    code = gate.exit_code(result, judged)
+    console.text(in_options(render_text(judged)))
+    _write(given, console, result, judged)
+    console.event("result", exit_code=code, **judged.to_dict())
     return code
 
 
@@ -187,9 +184,9 @@ def _report(given: argparse.Namespace, console: Console) -> int:
 
 
 def _write(
-    given: argparse.Namespace, console: Console, subject: Any, verdict: Any = None
+    given: argparse.Namespace, console: Console, subject: Any, judged: Any = None
 ) -> List[str]:
-    written = reports.write_reports(given, console, subject, verdict)
+    written = reports.write_reports(given, console, subject, judged)
     for path in written:
         console.note("wrote {}".format(path))
     return written

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Mapping, Option
 from ..api import Experiment
 from ..errors import ConfigurationError, ResumeError, RunAbortedError
 from ..plan.config import AgentLoopConfig
-from . import connections, embedded, evaluators, exits, options, reports, solutions
+from . import connections, embedded, evaluators, exits, options, reports, solutions, verdict
 from .console import Console
 from .wording import in_options
 
 if TYPE_CHECKING:
     from ..report.summary import ExperimentResult
-    from .verdict import GateOptions
 
 logger = logging.getLogger(__name__)
 
@@ -84,8 +83,6 @@ def add_commands(commands: Any) -> None:
 
 
 def _add_experiment(parser: argparse.ArgumentParser) -> None:
-    from . import verdict
-
     solutions.add_options(parser)
     options.add_plan(parser)
     options.add_connection(parser)
@@ -145,12 +142,10 @@ def _resume(given: argparse.Namespace, console: Console) -> int:
 
 
 def _execute(given: argparse.Namespace, console: Console, meta: Mapping[str, Any]) -> int:
-    from .verdict import GateOptions
-
     solution = solutions.solution_of(given)
     settings = _settings(given, meta)
     settings["on_event"] = _teller(console)
-    gate = GateOptions(given)
+    gate = verdict.GateOptions(given)
     reports.check_places(given, console)
     with _config(given, meta) as config:
         experiment = Experiment(config, solution, given.result_dir, **settings)
@@ -165,20 +160,23 @@ def _execute(given: argparse.Namespace, console: Console, meta: Mapping[str, Any
 
 
 def _conclude(
-    given: argparse.Namespace, console: Console, result: ExperimentResult, gate: GateOptions
+    given: argparse.Namespace,
+    console: Console,
+    result: ExperimentResult,
+    gate: verdict.GateOptions,
 ) -> int:
     from ..report.text import render_text
 
-    verdict = gate.judge(result)
-    code = gate.exit_code(result, verdict)
+    judged = gate.judge(result)
+    code = gate.exit_code(result, judged)
     console.text(render_text(result))
-    if verdict is not None:
-        console.text("\n" + in_options(render_text(verdict)))
-    written = reports.write_reports(given, console, result, verdict)
+    if judged is not None:
+        console.text("\n" + in_options(render_text(judged)))
+    written = reports.write_reports(given, console, result, judged)
     places = ["\nresults in {}".format(result.path), *map("wrote {}".format, written)]
     console.text("\n".join(places))
     console.event(
-        "result", exit_code=code, result_dir=result.path, **reports.report_dict(result, verdict)
+        "result", exit_code=code, result_dir=result.path, **reports.report_dict(result, judged)
     )
     return code
 
@@ -228,28 +226,29 @@ def _check(given: argparse.Namespace, console: Console) -> int:
         report = experiment.check(given.limit)
     console.text(str(report))
     for item in report:
-        console.event("check", **{name: asdict(item)[name] for name in ("name", "ok", "message")})
+        console.event("check", name=item.name, ok=item.ok, message=item.message)
     code = exits.OK if report else _code_of_check(report)
     console.event("result", exit_code=code, ok=report.ok)
     return code
 
 
 def _code_of_check(report: Any) -> int:
-    """Usage or configuration as long as only what the user states was found wanting."""
-    stated = ("results directory", "credentials")
-    only_stated = all(item.name in stated for item in report.failed)
-    return exits.USAGE if only_stated else exits.INFRASTRUCTURE
+    """What the failed checks come to; an agent that does not answer is not a setting."""
+    codes = {
+        exits.INFRASTRUCTURE if item.name == "agent" else exits.exit_code_of(item.error)
+        for item in report.failed
+    }
+    return max(codes)
 
 
 @contextlib.contextmanager
 def _config(given: argparse.Namespace, meta: Mapping[str, Any]) -> Iterator[AgentLoopConfig]:
     """The config of the run, and for its time the AgentLoop of ``--local``."""
     known = connections.settings_of(meta)
-    if given.local is None and not (meta and embedded.is_local(given.result_dir, given)):
+    if given.local is None and not embedded.is_local(given, known):
         yield connections.config_of(given, known)
         return
-    if given.plan is not None:
-        raise ConfigurationError("--plan does not go with a local AgentLoop: --local is the plan.")
+    embedded.check_alone(given)
     with embedded.local_loop(given.result_dir) as local:
         if given.local is not None:
             known["experiment_plan_id"] = embedded.load_plan(local, given.local)

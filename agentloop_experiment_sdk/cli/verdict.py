@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 from ..errors import ConfigurationError
-from ..report.gate import GateResult, gate
-from ..report.summary import ExperimentResult
 from . import exits
 from .solutions import pair
+
+if TYPE_CHECKING:
+    from ..report.gate import GateResult
+    from ..report.summary import ExperimentResult
 
 _LIMITS = (
     "baseline",
@@ -80,6 +82,8 @@ class GateOptions:
 
     def judge(self, result: ExperimentResult) -> Optional[GateResult]:
         """The gate's verdict on a run, None where no gate was asked for."""
+        from ..report.gate import gate
+
         if not self.wanted:
             return None
         return gate(result, self.baseline, **self._limits)

@@ -19,6 +19,8 @@ _OPTIONS = {
     "stop_if_first": "--stop-if-first",
     "max_rows": "--max-rows",
     "ground_truth_field": "--ground-truth-field",
+    "access_key_id": "--access-key-id",
+    "access_key_secret": "--access-key-secret",
     "agent_space": "--space",
     "experiment_plan_id": "--plan",
     "region_id": "--region",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator, List, Mapping, Optional, Tuple
 
 from ..cloud.agentloop import AgentLoopApi
@@ -23,11 +23,13 @@ _NO_TRACE = "0" * 31 + "1"
 
 @dataclass(frozen=True)
 class CheckItem:
-    """One thing that was checked. ``message`` says what was found, or the cause and the remedy."""
+    """One thing that was checked. ``message`` says what was found, or the cause and the remedy;
+    ``error`` is what a failed check raised."""
 
     name: str
     ok: bool
     message: str
+    error: Optional[Exception] = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         return "{:<4} {}: {}".format("ok" if self.ok else "FAIL", self.name, self.message)
@@ -101,7 +103,7 @@ class Check:
         try:
             found, message = check()
         except (ExperimentError, UnboundSourceError, OSError) as error:
-            self._items.append(CheckItem(name, False, str(error)))
+            self._items.append(CheckItem(name, False, str(error), error))
             return None
         self._items.append(CheckItem(name, True, message))
         return found
