@@ -54,6 +54,7 @@ def finish(root: str, meta: Mapping[str, Any]) -> str:
     """Make, or go on with, the move that ``meta`` has written down; returns the target's path."""
     target = os.path.join(root, layout.HISTORY_DIR, os.path.basename(str(meta["archive_to"])))
     os.makedirs(target, exist_ok=True)
+    layout.remove_leftovers(target)
     for name in own_entries(root):
         _move(os.path.join(root, name), os.path.join(target, name))
     restored = _restored(meta)

