@@ -28,6 +28,7 @@ from .command_call import (
 from .fingerprint import qualified_name
 from .redact import MASK, redact_argv, redact_text
 from .session import json_values, trace_id_in
+from .usage import UsageMeter
 
 if TYPE_CHECKING:
     from .process import Ending
@@ -137,6 +138,7 @@ def command_solution(
     (the whole process group is ended, what was printed is kept), a non-zero exit, a signal, or a
     command that cannot be started fails the row. Processes that the command leaves in its group
     are ended with it. The command finds ``TRACEPARENT`` and ``BAGGAGE`` (W3C) in its environment.
+    Token usage that JSON on stdout reports is recorded.
 
     Args:
         build_command: Takes the task, returns argv; or a dict of ``argv`` and, for this row only,
@@ -333,6 +335,16 @@ def reported_trace_id(answer: CommandAnswer, sent: str, trace: bool) -> Optional
     return sent if trace or quoted else None
 
 
+def reported_usage(answer: CommandAnswer) -> Optional[Dict[str, Any]]:
+    """The token usage that JSON on stdout reports, in any of the known shapes, or None."""
+    if "usage" not in answer.stdout:
+        return None
+    meter = UsageMeter()
+    for value in json_values(answer.stdout):
+        meter.add(value)
+    return meter.usage
+
+
 def _output(call: CommandCall, answer: CommandAnswer, trace_id: Optional[str]) -> SolutionOutput:
     meta: Dict[str, Any] = {
         "experiment_input": _asked(call),
@@ -340,6 +352,9 @@ def _output(call: CommandCall, answer: CommandAnswer, trace_id: Optional[str]) -
     }
     if trace_id:
         meta["traceId"] = trace_id
+    usage = reported_usage(answer)
+    if usage:
+        meta["usage"] = usage
     if not answer.error_type:
         return SolutionOutput(True, answer.output, meta=meta)
     return SolutionOutput.failure(answer.error_type, answer.error_message, meta, answer.output)

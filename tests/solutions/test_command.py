@@ -310,6 +310,14 @@ def test_a_resolver_tells_the_trace_id_from_the_output():
     assert failed.output["stdout"] == "x\n"
 
 
+def test_token_usage_in_json_on_stdout_is_recorded():
+    lines = 'starting\n{"type": "start"}\n{"type": "end", "usage": {"input_tokens": 3}}'
+    echo = "import sys; print(sys.argv[1])"
+    assert python(echo, lines).meta["usage"]["total_tokens"] == 3
+    for said in ("usage: agent PROMPT", '{"usage": 1}'):
+        assert "usage" not in python(echo, said).meta
+
+
 def build_argv(task):
     return ["true"]
 

@@ -1,6 +1,7 @@
 """Processes and their groups: nothing outlives a row, nothing hangs (kinds of C44, C45, C47)."""
 
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -249,6 +250,23 @@ def test_a_process_that_the_kernel_reaped_counts_as_ended():
         finished(process.run(process.Launch(("true",), 60.0), never))
     finally:
         signal.signal(signal.SIGCHLD, before)
+
+
+def test_a_process_without_descriptors_left_fails_the_row_and_leaks_none(monkeypatch):
+    made, real = [], os.pipe
+
+    def pipe():
+        if len(made) == 2:
+            raise OSError(errno.EMFILE, "Too many open files")
+        made.append(real())
+        return made[-1]
+
+    monkeypatch.setattr(os, "pipe", pipe)
+    ending = process.run(process.Launch(("true",), 60.0, stdin=b"x"), never)
+    assert ending.reason == "unstarted" and "Too many" in str(ending.error)
+    for descriptor in sum(made, ()):
+        with pytest.raises(OSError):
+            os.fstat(descriptor)
 
 
 def test_concurrent_commands_do_not_hold_each_others_pipes():
