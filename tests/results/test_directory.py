@@ -1,4 +1,4 @@
-"""What a results directory means for a run: every decision, and what is done, due and undelivered."""
+"""What a results directory means for a run, and what in it is done, due and undelivered."""
 
 from __future__ import annotations
 
