@@ -60,8 +60,8 @@ def answer(service: Service, request: Request) -> Reply:
         raise ServiceError(415, "InvalidContentType", "Send Content-Type: application/json.")
     try:
         return json_reply(action(service, request))
-    except KeyError as error:
-        raise ServiceError(404, "NotFound", "There is no {}.".format(error)) from error
+    except LookupError as error:
+        raise ServiceError(404, "NotFound", "Not found: {}".format(error)) from error
     except (TypeError, ValueError) as error:
         raise ServiceError(400, "ParameterInvalid", str(error)) from error
 
@@ -79,7 +79,8 @@ def record_of(service: Service, record_id: str) -> Dict[str, Any]:
 
 
 def _endpoints(service: Service, request: Request) -> Any:
-    return dict(vars(service.platform.settings), agentloop_endpoint="http://" + request.host)
+    url = "http://" + request.host
+    return dict(vars(service.platform.settings), agentloop_endpoint=url, sls_endpoint=url)
 
 
 def _requests(service: Service, request: Request) -> Any:

@@ -108,12 +108,19 @@ class LoopServer:
             return
         ready.set_result(server.sockets[0].getsockname()[1])
         loop.run_forever()
+        loop.run_until_complete(self._hang_up(server))
+        loop.close()
+
+    async def _hang_up(self, server: asyncio.AbstractServer) -> None:
+        """Stop listening and drop every connection."""
+        # asyncio leaks a connection whose acceptance is not finished when its server closes
+        while len(asyncio.all_tasks()) > 1:
+            await asyncio.sleep(0)
         server.close()
         for connection in list(self.connections):
             connection.abort()
-        # one more turn, so that the transports just aborted close their sockets
-        loop.run_until_complete(asyncio.sleep(0))
-        loop.close()
+        # one more turn, in which the transports just aborted close their sockets
+        await asyncio.sleep(0)
 
 
 def _settle(
