@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextvars
 import queue
 import threading
-from typing import Any, Optional
+from typing import Optional
 
 from ..models import Attempt
-from .engine import Outlet, cancel_with, hand_over, queued, wait_for
+from .engine import Outlet, hand_over, queued, wait_for
 from .invoke import Call, CallFacts, invoke
 from .loop import PROCESS_LOOP, awaiter
 
@@ -22,7 +21,6 @@ class CallerEngine:
         self._outlet = outlet
         self._due: queue.SimpleQueue[Optional[Attempt]] = queue.SimpleQueue()
         self._stopping = False
-        self._await = awaiter(lambda: PROCESS_LOOP.get(1), self._watch)
         self._call: Optional[Call] = None
 
     def submit(self, attempt: Attempt) -> None:
@@ -62,18 +60,12 @@ class CallerEngine:
         try:
             # a copy, so that one row's context variables do not leak into the next
             context = contextvars.copy_context()
-            result = context.run(invoke, call, self._facts.solution, self._await)
+            await_in_loop = awaiter(lambda: PROCESS_LOOP.get(1), call.scope.on_cancel)
+            result = context.run(invoke, call, self._facts.solution, await_in_loop)
         except KeyboardInterrupt:
             call.claim()
             self._outlet.dropped(attempt, None)
-            # what it awaits on the event loop must not go on alone
-            call.scope.cancel()
             raise
         finally:
             self._call = None
         hand_over(self._outlet, call, result)
-
-    def _watch(self, future: concurrent.futures.Future[Any]) -> None:
-        call = self._call
-        if call is not None:
-            cancel_with(call, future)

@@ -6,11 +6,10 @@ its ``Outlet``.
 
 from __future__ import annotations
 
-import concurrent.futures
 import queue
 import threading
 from dataclasses import dataclass
-from typing import Any, Callable, Iterator, Optional, Protocol
+from typing import Callable, Iterator, Optional, Protocol
 
 from ..models import Attempt, Result
 from .invoke import Call
@@ -74,10 +73,3 @@ def hand_over(outlet: Outlet, call: Call, result: Result) -> bool:
     else:
         outlet.result(result)
     return True
-
-
-def cancel_with(call: Call, future: concurrent.futures.Future[Any]) -> None:
-    """Cancel what a sync solution awaits on the loop when its attempt is cancelled."""
-    guard = call.scope.on_cancel(future.cancel)
-    guard.__enter__()
-    future.add_done_callback(lambda _: guard.__exit__(None, None, None))

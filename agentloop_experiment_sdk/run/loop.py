@@ -12,7 +12,8 @@ import logging
 import os
 import queue
 import threading
-from typing import Any, Awaitable, Callable, List, Optional
+from contextlib import nullcontext
+from typing import Any, Awaitable, Callable, ContextManager, List, Optional
 
 logger = logging.getLogger(__name__)
 
@@ -111,17 +112,21 @@ PROCESS_LOOP = LoopThread()
 
 def awaiter(
     loop: Callable[[], asyncio.AbstractEventLoop],
-    watch: Callable[[concurrent.futures.Future[Any]], None] = lambda future: None,
+    on_cancel: Callable[[Callable[[], object]], ContextManager[Any]] = lambda _: nullcontext(),
 ) -> Callable[[Awaitable[Any]], Any]:
     """A function that awaits on ``loop`` from another thread and returns the result.
 
-    ``watch`` gets the future, so that a stopping run can cancel it.
+    ``on_cancel`` is that of the attempt's scope: it lets a stopping run cancel what is awaited.
     """
 
     def wait(awaitable: Awaitable[Any]) -> Any:
         future = asyncio.run_coroutine_threadsafe(_as_coroutine(awaitable), loop())
-        watch(future)
-        return future.result()
+        try:
+            with on_cancel(future.cancel):
+                return future.result()
+        finally:
+            # after an interrupt it must not go on alone; nothing happens to one that is done
+            future.cancel()
 
     return wait
 

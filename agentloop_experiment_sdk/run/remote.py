@@ -12,7 +12,7 @@ import pickle
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Protocol, Tuple
 
 from ..errors import ConfigurationError
 from ..models import Attempt, Result, SolutionOutput
@@ -127,7 +127,7 @@ def run_parcel(parcel: Parcel) -> Answered:
 
 
 def _invoked(call: Call, solution: Prepared) -> Result:
-    return invoke(call, solution, awaiter(lambda: PROCESS_LOOP.get(1), _cancel_on(call)))
+    return invoke(call, solution, awaiter(lambda: PROCESS_LOOP.get(1), call.scope.on_cancel))
 
 
 def _invoked_within(timeout: float, call: Call, solution: Prepared) -> Result:
@@ -149,12 +149,6 @@ def ready(seconds: float) -> int:
     """Hold a worker for a moment, so that a pool starts all of its processes; returns its pid."""
     time.sleep(seconds)
     return os.getpid()
-
-
-def _cancel_on(call: Call) -> Callable[[Any], None]:
-    from .engine import cancel_with
-
-    return lambda future: cancel_with(call, future)
 
 
 def _cloud_pickled(solution: Any) -> Optional[bytes]:

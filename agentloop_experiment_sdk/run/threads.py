@@ -10,7 +10,7 @@ from typing import Callable, Dict, Optional
 
 from ..models import Attempt
 from .deadlines import Deadlines, too_many_stuck
-from .engine import Outlet, cancel_with, hand_over, queued, wait_for
+from .engine import Outlet, hand_over, queued, wait_for
 from .invoke import Call, CallFacts, invoke
 from .loop import PROCESS_LOOP, awaiter
 
@@ -111,9 +111,7 @@ class ThreadEngine:
             self._running[id(call)] = call
         if self._deadlines is not None:
             self._deadlines.add(call)
-        await_in_loop = awaiter(
-            lambda: PROCESS_LOOP.get(self._n_workers), lambda future: cancel_with(call, future)
-        )
+        await_in_loop = awaiter(lambda: PROCESS_LOOP.get(self._n_workers), call.scope.on_cancel)
         try:
             result = self._context.copy().run(invoke, call, self._facts.solution, await_in_loop)
             handed_over = hand_over(self._outlet, call, result)

@@ -1,0 +1,689 @@
+"""Engines by themselves: attempts in, results out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any, Callable, List, Optional, Tuple
+
+import pytest
+from run_support import CAP_S, wait_until
+
+from agentloop_experiment_sdk.errors import RunAbortedError
+from agentloop_experiment_sdk.models import Attempt, Result, SolutionOutput, Task
+from agentloop_experiment_sdk.run.engine import Outlet
+from agentloop_experiment_sdk.run.executor import Workers, make_engine
+from agentloop_experiment_sdk.run.invoke import CallFacts
+from agentloop_experiment_sdk.scope import current_scope
+from agentloop_experiment_sdk.solutions.call import prepare
+
+
+def attempts(count: int) -> List[Attempt]:
+    return [Attempt(Task(str(n), {"n": n}), "0") for n in range(count)]
+
+
+class Bench:
+    """An engine whose results and dropped attempts are kept."""
+
+    def __init__(
+        self,
+        solution: Any,
+        count: int = 2,
+        *,
+        in_caller: bool = False,
+        task_timeout: Optional[float] = None,
+        loop: Any = None,
+    ) -> None:
+        self.results: List[Result] = []
+        self.dropped: List[Tuple[Attempt, Optional[BaseException]]] = []
+        self._expected = 0
+        self.finished = threading.Event()
+        self._lock = threading.Lock()
+        outlet = Outlet(self._took, self._dropped)
+        workers = Workers(count, in_caller, task_timeout, loop)
+        self.engine = make_engine(solution, CallFacts(prepare(solution)), outlet, workers)
+
+    def _took(self, result: Result) -> None:
+        with self._lock:
+            self.results.append(result)
+            self._check()
+
+    def _dropped(self, attempt: Attempt, error: Optional[BaseException]) -> None:
+        with self._lock:
+            self.dropped.append((attempt, error))
+            self._check()
+
+    def _check(self) -> None:
+        if self._expected and len(self.results) + len(self.dropped) >= self._expected:
+            self.finished.set()
+
+    def run(self, count: int) -> Bench:
+        """Run so many attempts to their end, in this thread if the engine likes."""
+        self.submit(count)
+        closer = threading.Thread(target=self._close_when_finished)
+        closer.start()
+        self.engine.assist(self.finished)
+        closer.join(CAP_S)
+        return self
+
+    def submit(self, count: int) -> None:
+        with self._lock:
+            self._expected = count
+        for attempt in attempts(count):
+            self.engine.submit(attempt)
+
+    def wait(self) -> None:
+        assert self.finished.wait(CAP_S)
+
+    def _close_when_finished(self) -> None:
+        assert self.finished.wait(CAP_S)
+        self.engine.close()
+
+    @property
+    def outputs(self) -> List[Any]:
+        return [result.output.output for result in self.results]
+
+    @property
+    def errors(self) -> List[Any]:
+        return [result.output.meta.get("error_type") for result in self.results]
+
+
+KINDS = ("caller", "threads", "coroutines")
+
+
+def bench_of(kind: str, sync: Callable[..., Any], **options: Any) -> Bench:
+    """The engine of that kind for a solution that is written as a sync one."""
+    if kind != "coroutines":
+        return Bench(sync, 1 if kind == "caller" else 2, in_caller=kind == "caller", **options)
+
+    async def solution(task: Task) -> Any:
+        return sync(task)
+
+    return Bench(solution, 2, **options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_attempt_comes_out_once(kind: str) -> None:
+    bench = bench_of(kind, lambda task: task.input["n"]).run(50)
+    assert sorted(bench.outputs) == list(range(50))
+    assert not bench.dropped
+
+
+@pytest.mark.parametrize("solution_is_async", [False, True])
+def test_one_worker_keeps_the_order(solution_is_async: bool) -> None:
+    async def later(task: Task) -> Any:
+        await asyncio.sleep(0)
+        return task.input["n"]
+
+    solution = later if solution_is_async else (lambda task: task.input["n"])
+    assert Bench(solution, 1).run(30).outputs == list(range(30))
+
+
+def test_serial_runs_in_the_calling_thread() -> None:
+    bench = Bench(lambda task: threading.get_ident(), 1, in_caller=True).run(3)
+    assert bench.outputs == [threading.get_ident()] * 3
+
+
+def test_serial_with_a_deadline_leaves_the_calling_thread() -> None:
+    bench = Bench(lambda task: threading.get_ident(), 1, in_caller=True, task_timeout=60).run(2)
+    assert threading.get_ident() not in bench.outputs
+
+
+@pytest.mark.parametrize("kind", ["threads", "coroutines"])
+def test_no_more_than_n_workers_run_at_once_and_as_many_do(kind: str) -> None:
+    lock = threading.Lock()
+    running, most = [0], [0]
+    full = threading.Event()
+
+    def enter() -> None:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+            if running[0] == 4:
+                full.set()
+
+    def leave() -> None:
+        with lock:
+            running[0] -= 1
+
+    def sync(task: Task) -> None:
+        enter()
+        full.wait(CAP_S)
+        leave()
+
+    async def awaited(task: Task) -> None:
+        enter()
+        while not full.is_set():
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.001)
+        leave()
+
+    Bench(sync if kind == "threads" else awaited, 4).run(40)
+    assert most[0] == 4
+
+
+def test_threads_are_made_only_as_they_are_needed() -> None:
+    seen = set()
+
+    def solution(task: Task) -> None:
+        seen.add(threading.get_ident())
+
+    bench = Bench(solution, 50)
+    for attempt in attempts(20):
+        before = len(bench.results)
+        bench.engine.submit(attempt)
+        wait_until(lambda before=before: len(bench.results) > before)
+        # the thread is idle again once it waits for the next attempt
+        wait_until(lambda: bench.engine._idle >= 1)  # type: ignore[attr-defined]
+    bench.engine.close()
+    assert len(seen) == 1
+
+
+def test_500_async_rows_at_once_need_no_thread_each() -> None:
+    release = threading.Event()
+    inside = [0]
+
+    async def solution(task: Task) -> None:
+        inside[0] += 1
+        while not release.is_set():
+            await asyncio.sleep(0.01)
+
+    before = threading.active_count()
+    bench = Bench(solution, 500)
+    bench.submit(500)
+    wait_until(lambda: inside[0] == 500)
+    assert threading.active_count() - before <= 4
+    release.set()
+    bench.wait()
+    bench.engine.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_context_variables_of_the_caller_reach_the_solution_and_do_not_leak(kind: str) -> None:
+    tenant = contextvars.ContextVar("tenant", default="nobody")
+    tenant.set("acme")
+
+    def solution(task: Task) -> str:
+        seen = tenant.get()
+        tenant.set("changed by row {}".format(task.id))
+        return seen
+
+    assert bench_of(kind, solution).run(6).outputs == ["acme"] * 6
+    assert tenant.get() == "acme"
+
+
+def test_one_event_loop_serves_all_runs() -> None:
+    async def solution(task: Task) -> Any:
+        return id(asyncio.get_running_loop())
+
+    first, second = Bench(solution, 2).run(3), Bench(solution, 5).run(3)
+    assert len(set(first.outputs + second.outputs)) == 1
+
+
+def test_a_sync_callable_may_return_a_coroutine_and_keeps_its_slot() -> None:
+    running, most = [0], [0]
+
+    async def later(task: Task) -> Any:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        await asyncio.sleep(0.002)
+        running[0] -= 1
+        return id(asyncio.get_running_loop())
+
+    async def plain(task: Task) -> Any:
+        return id(asyncio.get_running_loop())
+
+    bench = Bench(lambda task: later(task), 3).run(20)
+    assert set(bench.outputs) == set(Bench(plain, 1).run(1).outputs)
+    assert most[0] <= 3
+
+
+@pytest.mark.parametrize("in_caller", [False, True])
+def test_whatever_is_awaitable_is_awaited(in_caller: bool) -> None:
+    class Agent:
+        async def __call__(self, task: Task, pre_hook: Any) -> str:
+            pre_hook()
+            return "object"
+
+    class Awaitable:
+        def __await__(self) -> Any:
+            yield from asyncio.sleep(0).__await__()
+            return "awaitable"
+
+    async def stream(task: Task) -> Any:
+        yield "a"
+        yield "b"
+
+    async def two(prefix: str, task: Task, pre_hook: Any) -> str:
+        return prefix + task.id
+
+    for solution, wanted in (
+        (Agent(), "object"),
+        (lambda task: Awaitable(), "awaitable"),
+        (stream, "ab"),
+        (functools.partial(two, "row "), "row 0"),
+        (lambda task: stream(task), "ab"),
+    ):
+        assert Bench(solution, 1, in_caller=in_caller).run(1).outputs == [wanted]
+
+
+def raises(error: BaseException) -> Callable[[Task], Any]:
+    def solution(task: Task) -> str:
+        if task.input["n"] == 1:
+            raise error
+        return "fine"
+
+    return solution
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "error",
+    [SystemExit("agent gave up"), asyncio.CancelledError(), ValueError("x"), GeneratorExit()],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_a_solution_raises_fails_its_row_only(kind: str, error: BaseException) -> None:
+    bench = bench_of(kind, raises(error)).run(4)
+    assert sorted(map(str, bench.errors)) == sorted(["None"] * 3 + [type(error).__name__])
+    assert not bench.dropped
+
+
+@pytest.mark.parametrize("in_caller", [False, True])
+def test_what_a_returned_coroutine_raises_fails_its_row_only(in_caller: bool) -> None:
+    async def later(task: Task) -> str:
+        if task.input["n"] == 1:
+            sys.exit(3)
+        return "fine"
+
+    bench = Bench(lambda task: later(task), 1, in_caller=in_caller).run(3)
+    assert bench.errors == [None, "SystemExit", None]
+
+
+def test_the_loop_survives_a_child_task_that_exits(caplog: pytest.LogCaptureFixture) -> None:
+    async def child() -> None:
+        sys.exit(2)
+
+    async def solution(task: Task) -> str:
+        if task.input["n"] == 0:
+            await asyncio.gather(asyncio.ensure_future(child()), return_exceptions=True)
+        return "loop {}".format(id(asyncio.get_running_loop()))
+
+    bench = Bench(solution, 2).run(5)
+    assert len(bench.results) == 5
+    assert len({output for output in bench.outputs if output}) == 1
+    assert "out of the event loop" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["threads", "coroutines"])
+def test_a_keyboard_interrupt_inside_a_solution_is_not_a_failed_row(kind: str) -> None:
+    bench = bench_of(kind, raises(KeyboardInterrupt())).run(4)
+    assert [type(error) for _, error in bench.dropped] == [KeyboardInterrupt]
+    assert len(bench.results) == 3
+
+
+def test_a_keyboard_interrupt_in_serial_mode_leaves_the_caller() -> None:
+    bench = Bench(raises(KeyboardInterrupt()), 1, in_caller=True)
+    bench.submit(4)
+    with pytest.raises(KeyboardInterrupt):
+        bench.engine.assist(bench.finished)
+    bench.engine.stop()
+    assert bench.outputs == ["fine"]
+    # nothing stays behind: the interrupted row and those that were queued are accounted for
+    assert [attempt.task.id for attempt, _ in bench.dropped] == ["1", "2", "3"]
+
+
+def stack(thread: int) -> List[str]:
+    frame, names = sys._current_frames().get(thread), []
+    while frame is not None:
+        names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return names
+
+
+@pytest.mark.skipif(
+    threading.current_thread() is not threading.main_thread() or os.name != "posix",
+    reason="signals reach the main thread only",
+)
+def test_an_interrupt_of_the_caller_cancels_what_its_row_awaits() -> None:
+    begun, cancelled = threading.Event(), threading.Event()
+
+    async def later(task: Task) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(CAP_S)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    def interrupt() -> None:
+        assert begun.wait(CAP_S)
+        wait_until(lambda: "result" in stack(main))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    main = threading.get_ident()
+
+    bench = Bench(lambda task: later(task), 1, in_caller=True)
+    bench.submit(1)
+    helper = threading.Thread(target=interrupt)
+    helper.start()
+    with pytest.raises(KeyboardInterrupt):
+        bench.engine.assist(bench.finished)
+    helper.join(CAP_S)
+    assert cancelled.wait(CAP_S)
+
+
+@pytest.mark.parametrize("kind", ["threads", "coroutines"])
+def test_stop_begins_nothing_new_and_drops_what_is_queued(kind: str) -> None:
+    begun, release = threading.Semaphore(0), threading.Event()
+    calls: List[str] = []
+
+    def sync(task: Task) -> str:
+        calls.append(task.id)
+        begun.release()
+        release.wait(CAP_S)
+        return "done"
+
+    async def awaited(task: Task) -> str:
+        calls.append(task.id)
+        begun.release()
+        await asyncio.sleep(CAP_S)
+        return "never"
+
+    bench = Bench(sync if kind == "threads" else awaited, 2)
+    bench.submit(10)
+    for _ in range(2):
+        assert begun.acquire(timeout=CAP_S)
+    bench.engine.stop()
+    wait_until(lambda: len(bench.dropped) >= 8)
+    release.set()
+    bench.wait()
+    assert sorted(calls) == ["0", "1"]
+    # a sync row that answers in its grace is kept; an async one is cancelled
+    assert bench.outputs == (["done", "done"] if kind == "threads" else [])
+    assert all(error is None for _, error in bench.dropped)
+    bench.engine.submit(attempts(1)[0])
+    wait_until(lambda: len(bench.results) + len(bench.dropped) == 11)
+    assert len(calls) == 2
+    bench.engine.close()
+
+
+def test_stop_drops_what_comes_to_the_caller_later() -> None:
+    bench = Bench(lambda task: 1, 1, in_caller=True)
+    bench.engine.stop()
+    bench.run(2)
+    assert len(bench.dropped) == 2
+
+
+def test_stop_cancels_async_rows_that_have_not_taken_a_step() -> None:
+    bench: List[Bench] = []
+
+    async def solution(task: Task) -> None:
+        # the other row was created in the same turn of the loop and has not begun
+        bench[0].engine._stop()  # type: ignore[attr-defined]
+        await asyncio.sleep(CAP_S)
+
+    bench.append(Bench(solution, 2))
+    loop = bench[0].engine._loop  # type: ignore[attr-defined]
+    both = [functools.partial(bench[0].engine._arrived, one) for one in attempts(2)]  # type: ignore[attr-defined]
+    bench[0]._expected = 2
+    loop.call_soon_threadsafe(lambda: [arrive() for arrive in both])
+    bench[0].wait()
+    assert len(bench[0].dropped) == 2
+    bench[0].engine.close()
+
+
+def test_stop_tells_running_rows_through_their_scope() -> None:
+    ended = threading.Event()
+    begun = threading.Event()
+
+    def solution(task: Task) -> SolutionOutput:
+        scope = current_scope()
+        assert scope is not None
+        with scope.on_cancel(ended.set):
+            begun.set()
+            ended.wait(CAP_S)
+        return SolutionOutput.failure("Cancelled", "the connection was closed")
+
+    bench = Bench(solution, 1)
+    bench.submit(1)
+    assert begun.wait(CAP_S)
+    bench.engine.stop()
+    bench.wait()
+    # ended by our own stop: no result, it runs again with the next run
+    assert not bench.results and bench.dropped[0][1] is None
+    bench.engine.close()
+
+
+def test_stop_cancels_what_a_sync_row_awaits() -> None:
+    begun = threading.Event()
+
+    async def later(task: Task) -> None:
+        begun.set()
+        await asyncio.sleep(CAP_S)
+
+    bench = Bench(lambda task: later(task), 1)
+    bench.submit(1)
+    assert begun.wait(CAP_S)
+    bench.engine.stop()
+    bench.wait()
+    assert bench.dropped and not bench.results
+    bench.engine.close()
+
+
+# ---------------------------------------------------------------- deadlines
+
+
+def test_a_sync_row_past_its_deadline_fails_and_its_late_answer_is_dropped() -> None:
+    release, late = threading.Event(), threading.Event()
+
+    def solution(task: Task) -> str:
+        if task.input["n"] == 0:
+            release.wait(CAP_S)
+            late.set()
+        return "answer"
+
+    bench = Bench(solution, 1, task_timeout=0.05)
+    bench.submit(3)
+    bench.wait()
+    assert bench.errors == ["TaskTimeout", None, None]
+    assert "task_timeout=0.05 s" in bench.results[0].output.meta["error_message"]
+    release.set()
+    assert late.wait(CAP_S)
+    wait_until(lambda: bench.engine._left_behind == 0)  # type: ignore[attr-defined]
+    assert len(bench.results) == 3 and not bench.dropped
+    bench.engine.close()
+
+
+def test_an_async_row_past_its_deadline_is_cancelled() -> None:
+    cancelled = threading.Event()
+
+    async def solution(task: Task) -> str:
+        if task.input["n"] == 0:
+            try:
+                await asyncio.sleep(CAP_S)
+            finally:
+                cancelled.set()
+        return "answer"
+
+    bench = Bench(solution, 1, task_timeout=0.05).run(3)
+    assert bench.errors == ["TaskTimeout", None, None]
+    assert cancelled.wait(CAP_S)
+
+
+@pytest.mark.parametrize("kind", ["threads", "coroutines"])
+def test_more_stuck_rows_than_workers_end_the_run(kind: str) -> None:
+    release = threading.Event()
+
+    def sync(task: Task) -> None:
+        release.wait(CAP_S)
+
+    async def awaited(task: Task) -> None:
+        while not release.is_set():
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                pass  # what a careless retry loop does
+
+    bench = Bench(sync if kind == "threads" else awaited, 2, task_timeout=0.05)
+    bench.submit(3)
+    bench.wait()
+    assert bench.errors == ["TaskTimeout", "TaskTimeout"]
+    ((attempt, error),) = bench.dropped
+    assert isinstance(error, RunAbortedError) and error.code == "TooManyStuckRows"
+    release.set()
+    bench.engine.stop()
+    bench.engine.close()
+
+
+@pytest.mark.parametrize("kind", ["threads", "coroutines"])
+def test_rows_that_end_when_they_are_cancelled_are_not_stuck(kind: str) -> None:
+    def sync(task: Task) -> str:
+        ended = threading.Event()
+        scope = current_scope()
+        assert scope is not None
+        with scope.on_cancel(ended.set):
+            ended.wait(CAP_S)
+        return "late"
+
+    async def awaited(task: Task) -> None:
+        await asyncio.sleep(CAP_S)
+
+    bench = Bench(sync if kind == "threads" else awaited, 2, task_timeout=0.02)
+    for attempt in attempts(12):
+        # one after the other, so that each has ended before the next begins
+        before = len(bench.results)
+        bench.engine.submit(attempt)
+        wait_until(lambda before=before: len(bench.results) > before)
+        wait_until(lambda: not bench.engine._left_behind)  # type: ignore[attr-defined]
+    assert bench.errors == ["TaskTimeout"] * 12 and not bench.dropped
+    bench.engine.close()
+
+
+def test_a_deadline_passes_while_a_blocking_call_stops_the_loop() -> None:
+    release = threading.Event()
+
+    async def solution(task: Task) -> None:
+        release.wait(CAP_S)
+
+    bench = Bench(solution, 1, task_timeout=0.05)
+    bench.submit(1)
+    bench.wait()  # the loop is still blocked
+    assert bench.errors == ["TaskTimeout"]
+    release.set()
+    bench.engine.close()
+
+
+def test_rows_within_their_deadline_are_forgotten_by_it() -> None:
+    for solution in (lambda task: 1, _async_one):
+        bench = Bench(solution, 2, task_timeout=CAP_S).run(20)
+        wait_until(lambda bench=bench: not bench.engine._deadlines._ends)  # type: ignore[attr-defined]
+
+
+async def _async_one(task: Task) -> int:
+    return 1
+
+
+def test_an_interrupt_past_the_deadline_is_dropped_with_the_late_answer() -> None:
+    release = threading.Event()
+
+    def solution(task: Task) -> None:
+        release.wait(CAP_S)
+        raise KeyboardInterrupt
+
+    bench = Bench(solution, 1, task_timeout=0.05)
+    bench.submit(1)
+    bench.wait()
+    release.set()
+    wait_until(lambda: bench.engine._left_behind == 0)  # type: ignore[attr-defined]
+    assert not bench.dropped
+    bench.engine.close()
+
+
+# ------------------------------------------------------------ the caller's loop
+
+
+def test_rows_run_on_a_given_loop() -> None:
+    async def solution(task: Task) -> Any:
+        return id(asyncio.get_running_loop())
+
+    async def main() -> Tuple[int, List[Any]]:
+        loop = asyncio.get_running_loop()
+        bench = Bench(solution, 2, loop=loop)
+        bench.submit(3)
+        await loop.run_in_executor(None, bench.wait)
+        bench.engine.close()
+        return id(loop), bench.outputs
+
+    loop_id, outputs = asyncio.run(main())
+    assert outputs == [loop_id] * 3
+
+
+def test_a_loop_closed_under_the_run_drops_its_rows() -> None:
+    loop = asyncio.new_event_loop()
+    bench = Bench(_async_one, 2, loop=loop)
+    loop.close()
+    bench.submit(2)
+    bench.wait()
+    assert all(isinstance(error, RuntimeError) for _, error in bench.dropped)
+    bench.engine.stop()
+    bench.engine.close()
+
+
+def test_latency_counts_from_the_pre_hook() -> None:
+    def solution(task: Task, pre_hook: Any) -> int:
+        time.sleep(0.2)
+        pre_hook()
+        return 1
+
+    result = Bench(solution, 1).run(1).results[0]
+    assert result.latency_ms < 150
+    assert result.finished_at - result.started_at < 150
+
+
+def test_each_attempt_gets_its_own_copy_of_the_task() -> None:
+    def solution(task: Task) -> int:
+        task.input["n"] += 100
+        return int(task.input["n"])
+
+    bench = Bench(solution, 1)
+    one = attempts(1)[0]
+    bench._expected = 2
+    bench.engine.submit(one)
+    bench.engine.submit(one)
+    bench.wait()
+    assert bench.outputs == [100, 100] and one.task.input == {"n": 0}
+    bench.engine.close()
+
+
+def test_the_heartbeat_names_the_row_that_blocks_the_loop(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agentloop_experiment_sdk.run import coroutines, loop
+
+    monkeypatch.setattr(coroutines, "Heartbeat", functools.partial(loop.Heartbeat, every_s=0.05))
+    warned = threading.Event()
+
+    class Watch(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "blocked" in record.getMessage():
+                warned.set()
+
+    async def solution(task: Task) -> None:
+        if task.id == "1":
+            warned.wait(CAP_S)
+
+    watch = Watch()
+    logging.getLogger("agentloop_experiment_sdk").addHandler(watch)
+    try:
+        Bench(solution, 1).run(3)
+    finally:
+        logging.getLogger("agentloop_experiment_sdk").removeHandler(watch)
+    assert "row 1 repeat 0" in caplog.text
+    assert caplog.text.count("has been blocked") == 1
