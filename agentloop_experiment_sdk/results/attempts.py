@@ -78,7 +78,7 @@ class AttemptWriter:
         path = os.path.join(folder, layout.TASK_META_FILE)
         data = jsontext.dumps(task_meta(task)).encode("utf-8")
         try:
-            os.makedirs(folder)
+            os.mkdir(folder)  # the root is there: makedirs would ask for it for every task
         except FileExistsError:
             layout.remove_leftovers(folder)
             if _content(path) == data:

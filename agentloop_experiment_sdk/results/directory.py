@@ -38,6 +38,8 @@ class ResultsDirectory:
         self.decision = BEGIN
         self.meta: Dict[str, Any] = {}
         self.state = JournalState()
+        # what the journal said when it was opened, attempts that left the plan included
+        self._journaled: Dict[Key, Saved] = {}
         self._lock = DirectoryLock(os.path.join(path, layout.LOCK_FILE))
         self._journal = Journal(os.path.join(path, layout.JOURNAL_FILE))
 
@@ -179,6 +181,7 @@ class ResultsDirectory:
     def _survey(self, keys: Iterable[Key], experiment: str) -> None:
         """Reduce ``state.saved`` to those of ``keys`` that are on disk, and journal what is new."""
         known, self.state.saved = self.state.saved, {}
+        self._journaled = known
         found: List[Saved] = []
         for key in keys:
             saved = known.get(key)
@@ -252,8 +255,9 @@ class ResultsDirectory:
 
         A journal that cannot be folded (disk full) stays as it is and is as good.
         """
+        state = self.state
         try:
-            self._journal.fold()
+            self._journal.fold(JournalState({**self._journaled, **state.saved}, state.delivered))
         except OSError as error:
             logger.warning("The journal of %s was not shortened: %s", self.path, error)
 

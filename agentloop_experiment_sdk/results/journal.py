@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from .layout import write_atomically
 
@@ -156,14 +156,17 @@ class Journal:
         except OSError:  # the error that brought us here says more
             pass
 
-    def fold(self) -> None:
+    def fold(self, state: Optional[JournalState] = None) -> None:
         """Replace all lines by one with the entries that still count, and close the file.
+
+        Args:
+            state: What the lines add up to, where the caller knows; else they are read again.
 
         Raises:
             OSError: The folded journal could not be written; the lines stay.
         """
         self.close()
-        state = read_state(self._path)
+        state = state or read_state(self._path)
         entries = [_saved_entry(saved) for saved in state.saved.values()]
         entries += [
             _delivered_entry(key, number, record_id)
