@@ -155,7 +155,7 @@ def _timestamp(result: ExperimentResult) -> str:
 def _suite_xml(number: int, suite: _Suite) -> str:
     counts = {kind: _count(suite.cases, kind) for kind in (FAILURE, ERROR, SKIPPED)}
     head = _attributes(
-        name=suite.name or "experiment",
+        name=suite.name.strip() or "experiment",
         package="agentloop.experiment",
         id=number,
         timestamp=suite.timestamp,

@@ -25,7 +25,7 @@ def script_json(value: Any) -> str:
     elements); RFC 8259 section 7 allows every character as ``\\uXXXX``.
     """
     text = jsontext.dumps(value)
-    for char in "":
+    for char in "<>&\u2028\u2029":
         if char in text:
             text = text.replace(char, "\\u{:04x}".format(ord(char)))
     return text
