@@ -108,14 +108,10 @@ class Datasets:
         names = ", ".join(quoted(column) for column in columns)
         tables = self._tables(space)
         tables.execute("BEGIN")
-        try:
+        with tables:
             tables.executemany(
                 "INSERT INTO {} ({}) VALUES ({})".format(quoted(name), names, marks), values
             )
-        except BaseException:
-            tables.execute("ROLLBACK")
-            raise
-        tables.execute("COMMIT")
 
     def _add_column(self, space: str, name: str, column: str) -> None:
         try:
@@ -167,11 +163,12 @@ def read_rows(source: Rows) -> List[Row]:
     """Rows of a list, a ``.jsonl`` file (one object a line) or a ``.csv`` file (all text).
 
     Raises:
+        TypeError: A value of a list's row is nothing that JSON has.
         ValueError: A line is not a JSON object, or the file's ending is another one.
         OSError: The file cannot be read.
     """
     if not isinstance(source, (str, os.PathLike)):
-        return list(source)
+        return [_object(json.dumps(row), number) for number, row in enumerate(source, 1)]
     ending = os.path.splitext(os.fspath(source))[1].lower()
     with open(source, encoding="utf-8-sig", newline="") as file:
         if ending == ".csv":
@@ -214,7 +211,7 @@ def _stored(value: Any, is_boolean: bool) -> Any:
 def _object(line: str, number: int) -> Row:
     row = json.loads(line)
     if not isinstance(row, dict):
-        raise ValueError("line {} is not a JSON object".format(number))
+        raise ValueError("row {} is not a JSON object".format(number))
     return row
 
 

@@ -13,6 +13,7 @@ from typing import (
     Mapping,
     Optional,
     Sequence,
+    Tuple,
     TypeVar,
     Union,
 )
@@ -307,24 +308,22 @@ class LocalAgentLoop:
         return self._call(add_scores, record_id, rows, status)
 
     def _running(self) -> Service:
-        if self._server is None or self._service is None:
+        return self._live()[1]
+
+    def _live(self) -> Tuple[LoopServer, Service]:
+        server, service = self._server, self._service
+        if server is None or service is None:
             raise RuntimeError(
                 "LocalAgentLoop is not running; use it inside its with block or call start()."
             )
-        return self._service
+        return server, service
 
     def _call(self, work: Callable[..., _Result], *args: Any) -> _Result:
         """Run ``work(platform, *args)`` on the server's thread, where the data belongs."""
-        platform = self._running().platform
-        server = self._server
-        if server is None:
-            raise RuntimeError("LocalAgentLoop was closed meanwhile.")
-        return server.call(work, platform, *args)
+        return self._live()[0].call(work, self._running().platform, *args)
 
 
-def _load_dataset(
-    platform: Platform, space: str, name: str, rows: List[Row], replace: bool
-) -> str:
+def _load_dataset(platform: Platform, space: str, name: str, rows: List[Row], replace: bool) -> str:
     if replace and platform.store.get(KIND, space, name) is not None:
         platform.datasets.delete(space, name)
     columns = new_columns({}, rows) or ["id"]

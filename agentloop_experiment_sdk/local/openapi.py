@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 from . import dataset_operations, evaluations, pipelines, plans, runs, spaces
 from .exchange import Reply, Request, ServiceError, json_reply
@@ -73,8 +73,3 @@ def _body(request: Request) -> Dict[str, Any]:
     if not isinstance(body, dict):
         raise invalid("The body must be a JSON object.")
     return body
-
-
-def actions() -> List[str]:
-    """The names of all operations offered."""
-    return sorted(OPERATIONS)

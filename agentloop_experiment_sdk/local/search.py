@@ -142,7 +142,7 @@ class _Parser:
             if not self._next().is_sign(")"):
                 raise _invalid("a parenthesis is not closed")
             return inner
-        if token.kind == "sign" or token.is_word(*_KEYWORDS):
+        if token.is_sign(")", ":", *_COMPARE) or token.is_word(*_KEYWORDS):
             raise _invalid("unexpected {!r}".format(token.text))
         sign = self._peek()
         if sign is not None and sign.is_sign(":", *_COMPARE):

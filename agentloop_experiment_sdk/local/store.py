@@ -113,16 +113,12 @@ class Store:
             for row in rows
         ]
         self._database.execute("BEGIN")
-        try:
+        with self._database:
             self._database.executemany(
                 "INSERT INTO logs (project, logstore, time, record, trace, contents)"
                 " VALUES (?, ?, ?, ?, ?, ?)",
                 values,
             )
-        except BaseException:
-            self._database.execute("ROLLBACK")
-            raise
-        self._database.execute("COMMIT")
 
     def delete_logs(self, project: str, logstore: str) -> None:
         """Remove all rows of a logstore."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import os
 import signal
@@ -192,8 +193,17 @@ def test_a_file_that_is_no_dataset_is_refused(local, tmp_path):
         local.load_dataset(other)
     lines = tmp_path / "rows.jsonl"
     lines.write_text('{"id": 1}\n[1]\n', encoding="utf-8")
-    with pytest.raises(ValueError, match="line 2"):
+    with pytest.raises(ValueError, match="row 2"):
         local.load_dataset(lines)
+    with pytest.raises(TypeError, match="not JSON"):
+        local.load_dataset([{"when": {1, 2}}])
+
+
+def test_a_dataset_is_replaced_only_where_asked(local):
+    local.load_dataset([{"id": 1}], replace=True)
+    local.load_dataset([{"id": 2, "new": 3}], replace=True)
+    assert ids(local, "SELECT new FROM dataset WHERE id = 2") == [3]
+    assert ids(local) == [2]
 
 
 def test_a_failed_load_changes_nothing(local):
@@ -398,20 +408,21 @@ def test_a_process_of_its_own_ends_on_ctrl_c():
         assert process.wait(timeout=60) == 130
 
 
-def test_the_command_line_sets_latencies_and_waits_for_its_input(monkeypatch, capsys):
-    class Input:
-        class buffer:
-            @staticmethod
-            def read():
-                raise KeyboardInterrupt
-
+def test_the_command_line_loads_datasets_and_waits_for_its_input(monkeypatch, capsys, tmp_path):
+    lines = tmp_path / "faq.jsonl"
+    lines.write_text('{"id": 1}\n', encoding="utf-8")
     previous = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(sys, "stdin", Input)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"ignored")))
+    options = ["--put-logs-ms", "1", "--openapi-ms", "2", "--dataset", "n=" + str(lines)]
     try:
-        assert main(["--put-logs-ms", "1", "--openapi-ms", "2", "--writable-sql"]) == 130
+        assert main(options) == 0
+        assert signal.getsignal(signal.SIGTERM) is not previous
+        assert main(["--dataset", str(lines)]) == 0
     finally:
         signal.signal(signal.SIGTERM, previous)
-    assert json.loads(capsys.readouterr().out)["agent_space"] == SPACE
+    first, second = capsys.readouterr().out.splitlines()
+    assert list(json.loads(first)["plans"]) == ["n"]
+    assert json.loads(second)["plans"] == {"faq": json.loads(second)["plan_id"]}
 
 
 def test_a_request_that_no_row_was_decoded_for_contains_only_its_text():

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 from aliyun.log.log_logs_pb2 import LogGroup
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentloop_experiment_sdk.local.loggroup import parse_log_group
 
 texts = st.text(st.characters(blacklist_categories=("Cs",)), max_size=300)
-keys = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1, max_size=200)
+keys = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1, max_size=50)
 logs = st.lists(
     st.tuples(st.integers(0, 2**32 - 1), st.dictionaries(keys, texts, min_size=1)), max_size=4
 )
 
 
+@settings(max_examples=40)
 @given(logs, texts, texts, texts)
 def test_any_group_is_read_as_it_was_written(entries, topic, source, tag):
     group = LogGroup()
@@ -72,3 +73,16 @@ def test_fields_may_come_in_any_order_and_unknown_ones_are_skipped():
 def test_what_is_no_group_says_why(raw, says):
     with pytest.raises(ValueError, match=says):
         parse_log_group(raw)
+
+
+def test_keys_and_values_of_any_length_are_read():
+    for size in (1, 127, 128, 16384):
+        sized = LogGroup()
+        log = sized.Logs.add()
+        log.Time = 1
+        content = log.Contents.add()
+        content.Key, content.Value = "k" * size, b"v" * size
+        assert parse_log_group(sized.SerializeToString())[0]["k" * size] == "v" * size
+    with pytest.raises(ValueError, match="no value"):
+        parse_log_group(group(KEY + field(3, b"unknown")))
+    assert parse_log_group(group(KEY + VALUE + TIME))[0]["k"] == "v"

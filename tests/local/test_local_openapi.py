@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from alibabacloud_agentloop20260520 import models as m
+from alibabacloud_tea_openapi import utils_models
+from darabonba.runtime import RuntimeOptions
 from official_clients import new_run
 
 OFFLINE = [m.OfflineExperimentConfig(name="A", label="A")]
@@ -520,6 +522,61 @@ def test_unknown_evaluations_are_404(local, client, code_of):
 # --- what is not there
 
 
+def call(
+    client, action, method, pathname, version="2026-05-20", query=None, body=None, form="json"
+):
+    """What the client's typed methods would not send."""
+    params = utils_models.Params(
+        action=action,
+        version=version,
+        protocol="HTTPS",
+        pathname=pathname,
+        method=method,
+        auth_type="AK",
+        style="ROA",
+        req_body_type=form,
+        body_type="json",
+    )
+    request = utils_models.OpenApiRequest(headers={}, query=query or {}, body=body)
+    return client.call_api(params, request, RuntimeOptions())
+
+
+def test_another_version_is_refused(client, code_of):
+    path = "/agentspace/local"
+    found = code_of(call, client, "GetAgentSpace", "GET", path, version="2020-01-01")
+    assert found == (404, "InvalidVersion")
+    assert call(client, "GetAgentSpace", "GET", path)["body"]["agentSpace"] == SPACE
+
+
+@pytest.mark.parametrize("form, body", [("json", [1]), ("formData", {"a": "b"})])
+def test_a_body_that_is_no_json_object_is_refused(client, code_of, form, body):
+    found = code_of(call, client, "CreateAgentSpace", "POST", "/agentspace", body=body, form=form)
+    assert found == (400, "ParameterInvalid")
+
+
+@pytest.mark.parametrize("labels", ["x", "[]"])
+def test_labels_must_be_a_json_object(client, code_of, labels):
+    path = "/agentspace/local/dataset"
+    found = code_of(call, client, "ListDatasets", "GET", path, query={"labels": labels})
+    assert found == (400, "ParameterInvalid")
+
+
+@pytest.mark.parametrize("given", ["A", ["A"]])
+def test_offline_experiments_must_be_a_list_of_objects(local, client, code_of, given):
+    path = "/api/v1/experimentruns/local/execute"
+    body = {"experimentPlanId": local.create_plan(), "offlineExperiments": given}
+    found = code_of(call, client, "CreateExperimentRun", "POST", path, body=body)
+    assert found == (400, "ParameterInvalid")
+
+
+@pytest.mark.parametrize(
+    "method, path", [("POST", "/agentspace/local"), ("GET", "/agentspaces/local"), ("GET", "/")]
+)
+def test_an_action_at_another_place_is_refused(client, code_of, method, path):
+    found = code_of(call, client, "GetAgentSpace", method, path)
+    assert found == (404, "InvalidAction.NotFound")
+
+
 def test_an_operation_that_is_not_offered_says_so(client, code_of):
     found = code_of(client.delete_agent_space, SPACE, m.DeleteAgentSpaceRequest())
     assert found == (404, "InvalidAction.NotFound")
@@ -531,7 +588,7 @@ def test_an_empty_name_in_the_path_is_no_operation(client, code_of):
 
 
 @pytest.mark.parametrize(
-    "call",
+    "ask",
     [
         lambda client: client.get_experiment_plan("x", "p", m.GetExperimentPlanRequest()),
         lambda client: client.list_experiment_plans("x", m.ListExperimentPlansRequest()),
@@ -541,5 +598,5 @@ def test_an_empty_name_in_the_path_is_no_operation(client, code_of):
         lambda client: client.get_evaluation_task("x", "t", m.GetEvaluationTaskRequest()),
     ],
 )
-def test_every_operation_refuses_an_unknown_agent_space(client, code_of, call):
-    assert code_of(call, client) == (404, "AgentSpaceNotExist")
+def test_every_operation_refuses_an_unknown_agent_space(client, code_of, ask):
+    assert code_of(ask, client) == (404, "AgentSpaceNotExist")

@@ -306,13 +306,20 @@ def test_reading_needs_a_json_object(local, logs, code_of):
     assert code_of(ask, b"[]") == (400, "PostBodyInvalid")
     assert code_of(ask, b"{") == (400, "PostBodyInvalid")
     assert code_of(ask, b'{"from":0,"to":9,"line":-1}') == (400, "ParameterInvalid")
+    assert code_of(ask, b'{"from":0,"to":"soon"}') == (400, "ParameterInvalid")
+    assert code_of(ask, b'{"from":0}') == (400, "ParameterInvalid")
 
 
-def test_another_api_version_is_refused(local):
-    connection = http.client.HTTPConnection("127.0.0.1", int(local.endpoints.sls_endpoint[-5:]))
-    connection.request("GET", "/", headers={"x-log-apiversion": "0.5.0", "Host": "127.0.0.1"})
+def test_another_api_version_is_refused(local, logs, code_of, monkeypatch):
+    monkeypatch.setattr("aliyun.log.logclient.API_VERSION", "0.5.0")
+    assert code_of(logs.get_project, PROJECT) == (400, "InvalidAPIVersion")
+
+
+def test_an_unsigned_request_is_refused(local):
+    connection = http.client.HTTPConnection(local.endpoints.sls_endpoint.split("://")[1])
+    connection.request("GET", "/", headers={"x-log-apiversion": "0.6.0", "Host": "127.0.0.1"})
     answer = connection.getresponse()
-    assert answer.status == 401  # unsigned: the key is judged first
+    assert answer.status == 401
     assert json.loads(answer.read())["errorCode"] == "Unauthorized"
     assert answer.headers["x-log-requestid"]
     connection.close()
