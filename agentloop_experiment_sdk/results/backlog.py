@@ -49,10 +49,14 @@ class Outgoing:
 
 @dataclass
 class Batch:
-    """Rows that are sent together. ``tries`` counts how often that failed."""
+    """Rows that are sent together.
+
+    ``tries`` counts how often that failed, ``held`` the rows that are still being sent.
+    """
 
     rows: List[Outgoing]
     tries: int = 0
+    held: int = 0
 
 
 def around_one() -> float:
@@ -122,11 +126,14 @@ class Backlog:
     def take(self) -> Batch:
         """The next batch, which is then being sent; only when ``pause`` is 0."""
         batch = self._next()
-        self._sending += len(batch.rows)
+        batch.held = len(batch.rows)
+        self._sending += batch.held
         return batch
 
-    def release(self, count: int) -> None:
-        """So many rows that were taken are dealt with, or queued again."""
+    def release(self, batch: Batch, count: Optional[int] = None) -> None:
+        """So many rows of a batch, or all, are dealt with or queued again."""
+        count = batch.held if count is None else count
+        batch.held -= count
         self._sending -= count
 
     def put_back(self, rows: List[Outgoing]) -> None:

@@ -141,14 +141,13 @@ class Delivery:
             batch = self._next_batch()
             if batch is None:
                 return
-            count = len(batch.rows)
             try:
                 self._send(batch)
             except Exception:  # a fault of ours; the rows stay in the outbox
-                logger.exception("Delivering %d rows failed unexpectedly.", count)
+                logger.exception("Delivering %d rows failed unexpectedly.", len(batch.rows))
             finally:
                 with self._changed:
-                    self._backlog.release(count)
+                    self._backlog.release(batch)
                     self._changed.notify_all()
 
     def _next_batch(self) -> Optional[Batch]:
@@ -170,9 +169,8 @@ class Delivery:
             part = [row for row, _ in built[start:end]]
             error = self._put([fields for _, fields in built[start:end]])
             if error is not None:
-                rest = [row for row, _ in built[end:]]
-                return self._failed(Batch(part, batch.tries), error, rest)
-            self._accepted(part)
+                return self._failed(batch, part, error, [row for row, _ in built[end:]])
+            self._accepted(batch, part)
             start = end
 
     def _fields(self, row: Outgoing) -> Tuple[Contents, ...]:
@@ -200,19 +198,23 @@ class Delivery:
             return CloudError("{}: {}".format(type(error).__name__, error), retryable=True)
         return None
 
-    def _accepted(self, rows: List[Outgoing]) -> None:
+    def _accepted(self, batch: Batch, rows: List[Outgoing]) -> None:
         self._callbacks.delivered(rows)
         with self._changed:
             self._backlog.accepted(len(rows), self._clock())
+            self._backlog.release(batch, len(rows))
             self._forget(rows)
 
-    def _failed(self, batch: Batch, error: CloudError, untried: List[Outgoing]) -> None:
+    def _failed(
+        self, batch: Batch, rows: List[Outgoing], error: CloudError, untried: List[Outgoing]
+    ) -> None:
         with self._changed:
-            given_up = self._backlog.failed(batch, error, self._clock())
+            given_up = self._backlog.failed(Batch(rows, batch.tries), error, self._clock())
             self._backlog.put_back(untried)
+            self._backlog.release(batch)
         if given_up is not None:
             return self._give_up(given_up, str(error))
-        logger.warning("%d rows were not delivered yet: %s", len(batch.rows), error)
+        logger.warning("%d rows were not delivered yet: %s", len(rows), error)
 
     def _give_up(self, row: Outgoing, reason: str) -> None:
         with self._changed:

@@ -187,6 +187,14 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=6,
 )
+FACTS = (
+    "experiment_input",
+    "error_type",
+    "error_message",
+    "session_id",
+    "usage",
+    "ttft_ms",
+)
 metas = st.fixed_dictionaries(
     {},
     optional=dict.fromkeys(
