@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import sqlite3
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional
 
 from ..errors import ConfigurationError
@@ -63,6 +62,8 @@ def local_loop(result_dir: str) -> Iterator[LocalAgentLoop]:
     Raises:
         ConfigurationError: Its file cannot be used.
     """
+    import sqlite3
+
     from ..local import LocalAgentLoop
 
     store = store_of(result_dir)
@@ -83,6 +84,8 @@ def load_plan(local: LocalAgentLoop, path: str) -> str:
     Raises:
         ConfigurationError: The file cannot be read.
     """
+    import sqlite3
+
     from ..local import ServiceError
 
     name = os.path.splitext(os.path.basename(path))[0]

@@ -114,6 +114,13 @@ def add_execution(parser: argparse.ArgumentParser) -> None:
         "until deliver has sent them",
     )
     add(
+        "--drain-timeout",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="go on so long at the end while SLS accepts nothing; default: 300",
+    )
+    add(
         "--progress",
         choices=("auto", "bar", "log", "none"),
         default="auto",

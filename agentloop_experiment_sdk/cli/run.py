@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Mapping, Optional, Union
 
 from ..api import Experiment
-from ..errors import ConfigurationError, ResumeError, RunAbortedError
+from ..errors import ConfigurationError, ExperimentError, ResumeError, RunAbortedError
 from ..plan.config import AgentLoopConfig
 from . import connections, embedded, evaluators, exits, options, reports, solutions, verdict
 from .console import Console
@@ -45,6 +45,7 @@ _SAME = (
     "limit",
     "stop_if_first",
     "on_undelivered",
+    "drain_timeout",
 )
 # rows that need not be limited by the cloud's caution
 _ALL_ROWS = 1_000_000_000
@@ -200,9 +201,7 @@ def _how_to_go_on(given: argparse.Namespace) -> str:
 
     try:
         counts = load_result(given.result_dir).counts
-    except ConfigurationError:
-        raise
-    except Exception:
+    except ExperimentError:
         return "Nothing was written yet; run the same command again."
     return "{} of {} rows are done; {}.".format(
         counts.succeeded + counts.failed + counts.skipped,
@@ -271,7 +270,9 @@ def _settings(given: argparse.Namespace, meta: Mapping[str, Any]) -> Dict[str, A
         parameters[name] = solutions.json_or_text(value)
     return {
         **{name: getattr(given, name) for name in _SAME},
-        "n_repeat": given.n_repeat or int(meta.get("total_repeats") or 1),
+        "n_repeat": given.n_repeat
+        if given.n_repeat is not None
+        else int(meta.get("total_repeats") or 1),
         "n_workers": 1 if given.serial else 4 if given.n_workers is None else given.n_workers,
         "item_ids": given.item_id,
         "max_failures": _max_failures(given.max_failures),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import sqlite3
 import threading
 from typing import TYPE_CHECKING, Any, Dict
 
@@ -48,8 +47,7 @@ def _serve(given: argparse.Namespace, console: Console) -> int:
     try:
         plans = _load(local, given)
         _announce(local, plans, console)
-        while True:
-            threading.Event().wait(3600.0)
+        _wait()
     except KeyboardInterrupt:
         console.note("ended")
     finally:
@@ -57,7 +55,15 @@ def _serve(given: argparse.Namespace, console: Console) -> int:
     return exits.OK
 
 
+def _wait() -> None:
+    """Until a signal raises; in slices, so that Ctrl-C is seen on every platform."""
+    while not threading.Event().wait(1.0):
+        pass
+
+
 def _start(given: argparse.Namespace) -> LocalAgentLoop:
+    import sqlite3
+
     from ..local import LocalAgentLoop
 
     if not 0 <= given.port <= 65535:

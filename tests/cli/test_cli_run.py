@@ -1,0 +1,300 @@
+"""``run``, ``resume`` and ``check`` in this process, against a LocalAgentLoop."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pathlib
+from typing import Any
+
+import pytest
+
+from agentloop_experiment_sdk import LocalAgentLoop, load_result
+
+
+def test_a_run_writes_results_and_says_where(cli: Any, work: pathlib.Path) -> None:
+    done = cli("run", "agent.py:answer", "--local", "sums.jsonl")
+    assert done.code == 0
+    assert "6 rows, 6 succeeded" in done.out
+    assert "results in {}".format(os.path.join(str(work), "results")) in done.out
+    assert "6/6 rows done" in done.err
+    assert load_result("results").status == "completed"
+
+
+def test_the_same_command_again_goes_on_with_the_same_record(cli: Any) -> None:
+    first = cli("run", "agent.py:answer", "--local", "sums.jsonl", "--limit", 2, "--json")
+    again = cli("run", "agent.py:answer", "--local", "sums.jsonl", "--json")
+    assert first.result["counts"]["total"] == 2
+    assert again.result["counts"]["succeeded"] == 6
+    assert again.result["record_id"] == first.result["record_id"]
+    done = [event for event in again.events if event["event"] == "attempt_done"]
+    assert len(done) == 4
+    assert again.events[0]["resumed"] is True
+    assert "--no-resume to start afresh" in again.err
+
+
+def test_rows_added_to_the_file_are_added_to_the_run(cli: Any, work: pathlib.Path) -> None:
+    cli("run", "agent.py:answer", "--local", "sums.jsonl")
+    with open("sums.jsonl", "a", encoding="utf-8") as file:
+        file.write("\n" + json.dumps({"id": 6, "question": "6+6", "gold": "12"}))
+    again = cli("run", "agent.py:answer", "--local", "sums.jsonl", "--json")
+    assert again.result["counts"]["succeeded"] == 7
+    assert sum(event["event"] == "attempt_done" for event in again.events) == 1
+
+
+def test_no_resume_moves_the_earlier_run_to_history(cli: Any) -> None:
+    first = cli("run", "agent.py:answer", "--local", "sums.jsonl", "--json")
+    second = cli("run", "agent.py:answer", "--local", "sums.jsonl", "--json", "--no-resume")
+    assert second.result["record_id"] != first.result["record_id"]
+    assert len(os.listdir("results/history")) == 1
+
+
+def test_resume_demands_an_earlier_run(cli: Any, cloud: LocalAgentLoop) -> None:
+    done = cli("run", "agent.py:answer", "--resume")
+    assert done.code == 2
+    assert done.err.splitlines()[-1].startswith("error: CannotResume: ")
+
+
+def test_resume_takes_plan_and_repeats_from_the_directory(
+    cli: Any, cloud: LocalAgentLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parameters = ["--version", "v7", "--parameter", "model=qwen", "--parameter", "top=3"]
+    first = cli("run", "agent.py:answer", "--n-repeat", 2, "--limit", 2, "--json", *parameters)
+    monkeypatch.delenv("AGENTLOOP_PLAN_ID")
+    monkeypatch.setenv("AGENTLOOP_SPACE", "another")
+    done = cli("resume", "results", "agent.py:answer", "--json")
+    assert done.code == 0
+    assert done.result["counts"]["succeeded"] == 12
+    assert done.result["record_id"] == first.result["record_id"]
+    meta = load_result("results").meta
+    assert (meta["version"], meta["parameters"]) == ("v7", {"model": "qwen", "top": 3})
+
+
+def test_resume_of_a_local_run_needs_no_dataset_file(cli: Any, work: pathlib.Path) -> None:
+    cli(
+        *("run", "agent.py:answer", "--local", "sums.jsonl", "--limit", 2),
+        *("--ground-truth-field", "gold", "--evaluator", "exact_match"),
+    )
+    os.unlink("sums.jsonl")
+    done = cli("resume", "results", "agent.py:answer", "--json")
+    assert done.result["counts"]["succeeded"] == 6
+    assert "was scored by exact_match; without --evaluator" in done.err
+
+
+def test_resume_may_score_by_the_ground_truth_of_before(cli: Any) -> None:
+    options = ["--ground-truth-field", "gold", "--evaluator", "exact_match"]
+    cli("run", "agent.py:answer", "--local", "sums.jsonl", *options)
+    done = cli("resume", "results", "agent.py:answer", "--evaluator", "exact_match", "--json")
+    assert done.result["metrics"]["exact_match"]["mean"] == 1.0
+
+
+def test_rows_are_chosen_by_id(cli: Any) -> None:
+    done = cli(
+        "run", "agent.py:answer", "--local", "sums.jsonl", "--item-id", 2, "--item-id", 4, "--json"
+    )
+    assert done.result["counts"]["total"] == 2
+    assert {row.label for row in load_result("results")} == {"2", "4"}
+
+
+def test_failed_rows_are_run_again_on_request(cli: Any) -> None:
+    failed = cli("run", "agent.py:half", "--local", "sums.jsonl", "--json")
+    assert failed.result["counts"]["failed"] == 3
+    done = cli("run", "agent.py:answer", "--local", "sums.jsonl", "--retry-failed", "--json")
+    assert done.result["counts"]["succeeded"] == 6
+
+
+def test_serial_runs_one_row_after_the_other_in_this_thread(cli: Any, work: pathlib.Path) -> None:
+    (work / "where.py").write_text(
+        "import threading\ndef where(task):\n    return threading.current_thread().name\n"
+    )
+    cli("run", "where.py:where", "--local", "sums.jsonl", "--serial")
+    assert {row.output for row in load_result("results")} == {"MainThread"}
+
+
+def test_a_result_that_misses_a_limit_fails_the_gate(cli: Any) -> None:
+    done = cli(
+        "run", "agent.py:half", "--local", "sums.jsonl", "--min-success-rate", "95%", "--json"
+    )
+    assert done.code == 1
+    assert done.result["exit_code"] == 1
+    assert done.result["gate"]["reasons"] == ["success rate 50.00% is below 95.00%"]
+
+
+def test_a_gate_without_limits_may_be_asked_for(cli: Any) -> None:
+    done = cli("run", "agent.py:half", "--local", "sums.jsonl", "--gate")
+    assert done.code == 0
+    assert "Gate passed" in done.out
+
+
+def test_scores_and_prices_decide(cli: Any, work: pathlib.Path) -> None:
+    (work / "costly.py").write_text(
+        "from agentloop_experiment_sdk import SolutionOutput\n"
+        "def costly(task):\n"
+        "    usage = {'input_tokens': 10, 'output_tokens': 10, 'model': 'm'}\n"
+        "    return SolutionOutput.success('2', meta={'usage': usage})\n"
+    )
+    options = ["--ground-truth-field", "gold", "--evaluator", "exact_match"]
+    done = cli(
+        *("run", "costly.py:costly", "--local", "sums.jsonl", "--json", *options),
+        *("--min-score", "exact_match=0.5", "--max-cost", "0.001", "--price", "m=10,20"),
+        *("--max-p90-latency", "60"),
+    )
+    assert done.code == 1
+    checks = {check["name"]: check["passed"] for check in done.result["gate"]["checks"]}
+    assert checks["min_scores[exact_match]"] is False
+    assert checks["max_cost"] is False
+    assert checks["max_p90_latency"] is True
+
+
+def test_a_baseline_is_exported_and_gated_against(cli: Any) -> None:
+    cli("run", "agent.py:answer", "--local", "sums.jsonl", "--export-baseline", "baseline.json")
+    done = cli(
+        *("run", "agent.py:half", "--local", "sums.jsonl", "--result-dir", "second", "--json"),
+        *("--baseline", "baseline.json", "--max-regressions", 2),
+    )
+    assert done.code == 1
+    assert any("3 items no longer pass" in reason for reason in done.result["gate"]["reasons"])
+
+
+def test_too_many_failures_end_the_run_and_are_still_reported(cli: Any) -> None:
+    done = cli(
+        *("run", "agent.py:broken", "--local", "sums.jsonl", "--stop-if-first", 3, "--json"),
+        *("--n-workers", 1, "--markdown", "report.md"),
+    )
+    assert done.code == 1
+    assert [event["event"] for event in done.events[-2:]] == ["result", "error"]
+    assert done.events[-1]["code"] == "TooManyFailures"
+    assert "--retry-failed" in done.events[-1]["message"]
+    assert "boom" in pathlib.Path("report.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("limit", "stopped"), [("2", True), ("0.4", True), ("60%", False)])
+def test_max_failures_is_a_count_or_a_share(cli: Any, limit: str, stopped: bool) -> None:
+    done = cli(
+        "run", "agent.py:half", "--local", "sums.jsonl", "--max-failures", limit, "--n-workers", 1
+    )
+    assert done.code == (1 if stopped else 0)
+
+
+def test_undelivered_rows_are_infrastructure(cli: Any, cloud: LocalAgentLoop) -> None:
+    fault = cloud.faults.outage("403", "PutLogs")
+    done = cli("run", "agent.py:answer", "--drain-timeout", "0.5", "--json", "--gate")
+    assert done.code == 3
+    assert done.result["counts"]["undelivered"] == 6
+    assert "agentloop-experiment deliver" in done.err
+    fault.stop()
+    delivered = cli("deliver", "results", "--json")
+    assert delivered.code == 0
+    assert delivered.result["delivered"] == 6
+    assert len(cloud.rows()) == 6
+
+
+def test_undelivered_rows_may_be_allowed_and_a_failed_gate_comes_first(
+    cli: Any, cloud: LocalAgentLoop
+) -> None:
+    cloud.faults.outage("403", "PutLogs")
+    options = ["--drain-timeout", "0.5", "--min-success-rate", "0.9"]
+    assert cli("run", "agent.py:answer", "--allow-undelivered", *options).code == 0
+    assert cli("run", "agent.py:half", "--no-resume", *options).code == 1
+
+
+def test_a_held_record_is_completed_by_deliver(cli: Any, cloud: LocalAgentLoop) -> None:
+    fault = cloud.faults.outage("403", "PutLogs")
+    held = cli(
+        *("run", "agent.py:answer", "--drain-timeout", "0.5", "--on-undelivered", "hold"),
+        "--json",
+    )
+    record = held.result["record_id"]
+    assert cloud.record(record)["status"] == "running"
+    still = cli("deliver", "results", "--drain-timeout", "0.5", "--json")
+    assert (still.code, still.result["undelivered"]) == (3, 6)
+    fault.stop()
+    done = cli("deliver", "results")
+    assert done.code == 0
+    assert "6 rows delivered, 0 undelivered" in done.out
+    assert cloud.record(record)["status"] == "completed"
+
+
+def test_a_run_with_a_given_project_and_dataset_settings(cli: Any, cloud: LocalAgentLoop) -> None:
+    done = cli(
+        *("run", "agent.py:answer", "--project", "local-project", "--max-rows", 3, "--json"),
+        *("--experiment-name", "nightly"),
+    )
+    assert done.result["counts"]["total"] == 3
+    assert load_result("results").meta["identity"]["experiment_name"] == "nightly"
+
+
+def test_options_win_over_the_environment(
+    cli: Any, cloud: LocalAgentLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = os.environ["AGENTLOOP_PLAN_ID"]
+    for name in ("AGENTLOOP_SPACE", "AGENTLOOP_PLAN_ID", "AGENTLOOP_REGION", "AGENTLOOP_AK"):
+        monkeypatch.setenv(name, "wrong")
+    ends = cloud.endpoints
+    done = cli(
+        *("run", "agent.py:answer", "--plan", plan, "--space", ends.agent_space),
+        *("--region", ends.region_id, "--access-key-id", ends.access_key_id),
+        *("--access-key-secret", ends.access_key_secret),
+    )
+    assert done.code == 0
+
+
+def test_check_finds_everything_and_creates_no_record(cli: Any, cloud: LocalAgentLoop) -> None:
+    done = cli("check", "agent.py:answer", "--limit", 1)
+    assert done.code == 0
+    assert [line.split(":")[0] for line in done.out.splitlines()] == [
+        "ok   results directory",
+        "ok   credentials",
+        "ok   plan",
+        "ok   dataset",
+        "ok   SLS",
+        "ok   agent",
+    ]
+    assert cloud.records() == []
+
+
+def test_check_works_with_a_local_file(cli: Any) -> None:
+    done = cli("check", "agent.py:answer", "--local", "sums.jsonl", "--json")
+    assert done.code == 0
+    assert done.result == {"event": "result", "exit_code": 0, "ok": True}
+
+
+def test_a_failed_check_exits_by_its_cause(
+    cli: Any, cloud: LocalAgentLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli("check", "agent.py:answer", "--plan", "exp-plan-none").code == 2
+    agent = cli("check", "agent.py:broken", "--limit", 1, "--json")
+    assert agent.code == 3
+    (failed,) = [event for event in agent.events if event.get("ok") is False][:1]
+    assert failed["name"] == "agent" and "boom" in failed["message"]
+    with cloud.faults.outage("403", "openapi:*"):
+        assert cli("check", "agent.py:answer").code == 3
+    monkeypatch.setenv("AGENTLOOP_SK", "")
+    half = cli("check", "agent.py:answer")
+    assert half.code == 2
+    assert "FAIL credentials: Half a pair of keys" in half.out
+
+
+def test_logging_is_left_as_it_was(cli: Any) -> None:
+    logger = logging.getLogger("agentloop_experiment_sdk")
+    before = logger.level, logger.propagate, list(logger.handlers)
+    cli("run", "agent.py:answer", "--local", "sums.jsonl", "--log-level", "debug")
+    assert (logger.level, logger.propagate, list(logger.handlers)) == before
+
+
+@pytest.mark.parametrize("progress", ["bar", "log", "none"])
+def test_progress_is_shown_as_asked(cli: Any, progress: str) -> None:
+    done = cli("run", "agent.py:answer", "--local", "sums.jsonl", "--progress", progress)
+    assert done.code == 0
+    if progress == "none":
+        assert "rows done" not in done.err
+
+
+def test_async_functions_and_methods_are_solutions(cli: Any) -> None:
+    for number, name in enumerate(("answer_async", "Nested.call")):
+        done = cli(
+            *("run", "agent.py:" + name, "--local", "sums.jsonl"),
+            *("--result-dir", "results-{}".format(number), "--min-success-rate", 1),
+        )
+        assert done.code == 0
