@@ -270,8 +270,10 @@ def _check_tries(trials: int, passed: int, k: int) -> None:
 
 def _binomial_half(first: int, second: int) -> float:
     """Two-sided exact p value of a fair coin that fell ``first`` times one way, else the other."""
-    total = first + second
-    tail = sum(math.comb(total, hits) for hits in range(min(first, second) + 1))
+    total, tail, ways = first + second, 0, 1
+    for hits in range(min(first, second) + 1):
+        tail += ways
+        ways = ways * (total - hits) // (hits + 1)
     # the quotient of two integers stays exact where 0.5 ** total would vanish
     return min(1.0, 2 * tail / (1 << total))
 
@@ -281,26 +283,42 @@ def _upper_limit(successes: int, trials: int, tail: float) -> float:
     low, high = successes / trials, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        if _binomial_cdf(successes, trials, middle) > tail:
+        if _beta_share(trials - successes, successes + 1, 1 - middle) > tail:
             low = middle
         else:
             high = middle
     return (low + high) / 2
 
 
-def _binomial_cdf(successes: int, trials: int, share: float) -> float:
-    log_hit, log_miss = math.log(share), math.log1p(-share)
-    log_total = math.lgamma(trials + 1)
-    return math.fsum(
-        math.exp(
-            log_total
-            - math.lgamma(hits + 1)
-            - math.lgamma(trials - hits + 1)
-            + hits * log_hit
-            + (trials - hits) * log_miss
-        )
-        for hits in range(successes + 1)
-    )
+def _beta_share(a: float, b: float, x: float) -> float:
+    """The regularised incomplete beta function I_x(a, b): a sum of binomial chances, fast.
+
+    Source: NIST Digital Library of Mathematical Functions, 8.17.5 and 8.17.22 (continued fraction),
+    evaluated by the method of Lentz.
+    """
+    if x > (a + 1) / (a + b + 2):
+        return 1 - _beta_share(b, a, 1 - x)
+    if x <= 0:
+        return 0.0
+    front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    front = math.exp(front + a * math.log(x) + b * math.log1p(-x)) / a
+    value, upper, lower = 1.0, 1.0, 0.0
+    for step in range(1, 10_000):
+        half = step // 2
+        if step % 2:
+            term = -(a + half) * (a + b + half) * x / ((a + step - 1) * (a + step))
+        else:
+            term = half * (b - half) * x / ((a + step - 1) * (a + step))
+        lower = 1 / _not_zero(1 + term * lower)
+        upper = _not_zero(1 + term / upper)
+        value *= upper * lower
+        if abs(upper * lower - 1) < 1e-14:
+            break
+    return front / value
+
+
+def _not_zero(value: float) -> float:
+    return value if abs(value) > 1e-300 else 1e-300
 
 
 def _normal_mean(values: Sequence[float], mean: float, confidence: float) -> Estimate:
