@@ -29,9 +29,6 @@ from .errors import (
 )
 from .models import HttpRequestSpec, SolutionOutput, Task
 from .plan.config import AgentLoopConfig
-from .solutions.command import command_solution, command_solution_with
-from .solutions.http import http_solution, http_solution_with
-from .tracing import trace_headers
 
 if TYPE_CHECKING:
     from .evaluate.judge import llm_judge
@@ -55,6 +52,7 @@ if TYPE_CHECKING:
     from .run.events import AttemptDone, Event, Progress, RecordCreated, RowsDelivered, RunFinished
     from .run.rescore import evaluate
     from .run.single import call_solution
+    from .solutions.command import command_solution, command_solution_with
     from .solutions.conversation import (
         multi_turn_cli_solution,
         multi_turn_http_solution,
@@ -69,7 +67,9 @@ if TYPE_CHECKING:
         openai_completions_extractor,
         openai_responses_extractor,
     )
+    from .solutions.http import http_solution, http_solution_with
     from .solutions.session import default_session_id, uuid_session_id
+    from .tracing import trace_headers
 
 # loaded at first use, so that a script pays only for what it needs
 _LAZY = {
@@ -92,6 +92,8 @@ _LAZY = {
     "RunFinished": "run.events",
     "anthropic_extractor": "solutions.extractors",
     "call_solution": "run.single",
+    "command_solution": "solutions.command",
+    "command_solution_with": "solutions.command",
     "compare": "report.compare",
     "contains": "evaluate.matching",
     "coze_extractor": "solutions.extractors",
@@ -103,6 +105,8 @@ _LAZY = {
     "exact_match": "evaluate.matching",
     "export_baseline": "report.baseline",
     "gate": "report.gate",
+    "http_solution": "solutions.http",
+    "http_solution_with": "solutions.http",
     "json_equal": "evaluate.matching",
     "latency_below": "evaluate.limits",
     "list_plans": "plan.connection",
@@ -123,6 +127,7 @@ _LAZY = {
     "render_markdown": "report.markdown",
     "render_text": "report.text",
     "tokens_below": "evaluate.limits",
+    "trace_headers": "tracing",
     "ttft_below": "evaluate.limits",
     "uuid_session_id": "solutions.session",
     "write_html": "report.html",

@@ -1,18 +1,20 @@
-"""What the user states about an experiment, and what its plan resolves to."""
+"""What the user states about an experiment, and what its plan resolves to.
+
+Every script imports this module, so it stays light: the rest of the room is imported when used.
+"""
 
 from __future__ import annotations
 
 import re
 import threading
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
-from ..cloud.agentloop import AgentLoopApi
-from ..cloud.openapi_errors import remedy
 from ..errors import CloudError, ConfigurationError, ExperimentError, PlanError
-from ..models import Plan
-from .connection import Connection, PlanSummary, check_name, list_plans
 
-__all__ = ["AgentLoopConfig", "Connection", "PlanSummary", "list_plans"]
+if TYPE_CHECKING:
+    from ..cloud.agentloop import AgentLoopApi
+    from ..models import Plan
+    from .connection import Connection
 
 DEFAULT_EXPERIMENT_NAME = "experimentA"
 # SLS: lower-case letters, digits and hyphens; read leniently, as it becomes a part of a host name
@@ -91,6 +93,8 @@ class AgentLoopConfig:
     @property
     def connection(self) -> Connection:
         """Region, agent space, credentials and endpoints as a value of their own."""
+        from .connection import Connection
+
         return Connection(
             region_id=self.region_id,
             agent_space=self.agent_space,
@@ -107,6 +111,8 @@ class AgentLoopConfig:
         Raises:
             ConfigurationError: A value cannot be used; the message names it.
         """
+        from .connection import check_name
+
         self.connection  # noqa: B018 - building it checks its values
         check_name("experiment_plan_id", self.experiment_plan_id)
         if isinstance(self.max_rows, bool) or not isinstance(self.max_rows, int):
@@ -131,6 +137,8 @@ class AgentLoopConfig:
             PlanError: There is no such plan, it is not offline, or it lacks a dataset or project.
             CloudError: AgentLoop refused or did not answer.
         """
+        from ..cloud.agentloop import AgentLoopApi
+
         self.check()
         # a project that an earlier run found is no wish of the user: the space may have another
         given = None if self.project == self._project_of_space else self.project
@@ -158,6 +166,8 @@ def _check_optional_text(name: str, value: Any) -> None:
 
 
 def _resolve(config: AgentLoopConfig, project: Optional[str], api: AgentLoopApi) -> Plan:
+    from ..models import Plan
+
     place = "experiment plan {!r} of agent space {!r} in region {}".format(
         config.experiment_plan_id, config.agent_space, config.region_id
     )
@@ -215,6 +225,8 @@ def _project_of_space(config: AgentLoopConfig, api: AgentLoopApi) -> str:
 
 def _unresolved(error: CloudError, place: str, permission: str) -> ExperimentError:
     """The same failure with what was asked for and what to check."""
+    from ..cloud.openapi_errors import remedy
+
     message = "Could not read the {}. {} {}".format(place, error, remedy(error, permission))
     if error.status == 404:
         return PlanError(message, code=error.code, request_id=error.request_id)

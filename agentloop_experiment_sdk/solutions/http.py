@@ -1,70 +1,21 @@
 """Calling an agent over HTTP: ``http_solution`` and ``http_solution_with``.
 
-This module stays light; sockets, TLS and parsers are imported by the first call.
+Every script imports this module, so it stays light: what makes the call is imported when a solution
+is made, sockets, TLS and parsers by the first call.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Tuple, Union
 
-from ..models import HttpRequestSpec, SolutionOutput, Task
-from ..tracing import task_members
-from .client import HttpClient
-from .fingerprint import qualified_name
 from .options import DEFAULT_TRACE_HEADERS, MAX_RESPONSE_BYTES, HttpOptions, check
-from .redact import redact_text, redact_url
-from .request import prepare
-from .usage import UsageExtractor
 
-PreHook = Optional[Callable[[], Any]]
+if TYPE_CHECKING:
+    from ..models import HttpRequestSpec, Task
+    from .http_call import HttpSolution
+    from .usage import UsageExtractor
+
 Data = Union[None, str, bytes, Mapping[str, Any]]
-
-
-class HttpSolution:
-    """A solution that makes one HTTP call per task.
-
-    Args:
-        build_request: From a task to the request.
-        options: How calls are made.
-        fingerprint: What tells this solution from another: method and redacted URL.
-        built_by: The user's builder, whose code is part of the solution's.
-    """
-
-    def __init__(
-        self,
-        build_request: Callable[[Task], HttpRequestSpec],
-        options: HttpOptions,
-        fingerprint: str,
-        built_by: Any,
-    ) -> None:
-        self._build_request = build_request
-        self._client = HttpClient(options)
-        self.fingerprint = fingerprint
-        self.built_by = built_by
-
-    def __call__(self, task: Task, pre_hook: PreHook = None) -> SolutionOutput:
-        """Call the agent for ``task``; ``pre_hook`` is called right before."""
-        try:
-            spec = self._build_request(task)
-            if not isinstance(spec, HttpRequestSpec):
-                raise TypeError(
-                    "build_request must return an HttpRequestSpec, not {}".format(
-                        type(spec).__name__
-                    )
-                )
-        except Exception as error:
-            return SolutionOutput.failure(type(error).__name__, redact_text(str(error)))
-        if pre_hook is not None:
-            pre_hook()
-        return self._client.exchange(spec, members=task_members(task)).to_output()
-
-    def close(self) -> None:
-        """Close connections that are kept for the next call."""
-        self._client.close()
-
-    def __repr__(self) -> str:
-        return "<HttpSolution {}>".format(self.fingerprint)
 
 
 def http_solution(
@@ -110,6 +61,9 @@ def http_solution(
     Raises:
         ConfigurationError: An argument cannot be used.
     """
+    from .fingerprint import qualified_name
+    from .http_call import HttpSolution
+
     check(callable(build_request), "build_request must be callable")
     options = HttpOptions(
         default_timeout,
@@ -167,6 +121,11 @@ def http_solution_with(
     Raises:
         ConfigurationError: An argument cannot be used.
     """
+    from ..models import HttpRequestSpec
+    from .http_call import FixedRequest, HttpSolution
+    from .redact import redact_url
+    from .request import prepare
+
     bodies = [body for body in (json_body, data, body_builder) if body is not None]
     check(len(bodies) < 2, "give only one of json_body, data and body_builder")
     check(body_builder is None or callable(body_builder), "body_builder must be callable")
@@ -183,20 +142,4 @@ def http_solution_with(
         usage_extractor,
     )
     fingerprint = "http {} {}".format(fixed.method, redact_url(url))
-    return HttpSolution(_FixedRequest(fixed, body_builder), options, fingerprint, body_builder)
-
-
-@dataclass(frozen=True)
-class _FixedRequest:
-    """The request of ``http_solution_with``: the same for every task, but for a built body."""
-
-    spec: HttpRequestSpec
-    body_builder: Optional[Callable[[Task], Any]]
-
-    def __call__(self, task: Task) -> HttpRequestSpec:
-        if self.body_builder is None:
-            return self.spec
-        spec = self.spec
-        return HttpRequestSpec(
-            spec.url, spec.method, spec.headers, self.body_builder(task), None, spec.params
-        )
+    return HttpSolution(FixedRequest(fixed, body_builder), options, fingerprint, body_builder)

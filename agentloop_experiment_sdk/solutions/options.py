@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, Callable, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Tuple
 
 from ..errors import ConfigurationError
-from .request import checked_headers
-from .usage import UsageExtractor
+
+if TYPE_CHECKING:
+    from .usage import UsageExtractor
 
 TRACE_HEADER_VARIABLE = "AGENTLOOP_TRACE_ID_RESPONSE_HEADER"
 DEFAULT_TRACE_HEADERS = ("eagleeye-traceId", "traceId")
@@ -45,6 +46,8 @@ class HttpOptions:
     usage_extractor: Optional[UsageExtractor] = None
 
     def __post_init__(self) -> None:
+        from .request import checked_headers  # not for a script that only imports the package
+
         check(_is_positive(self.timeout), "timeout must be a number of seconds above 0")
         check(
             self.idle_timeout is None or _is_positive(self.idle_timeout),

@@ -7,7 +7,8 @@ import pytest
 
 from agentloop_experiment_sdk.cloud.access import AccessKey
 from agentloop_experiment_sdk.errors import ConfigurationError, CredentialsError
-from agentloop_experiment_sdk.plan.config import AgentLoopConfig, Connection
+from agentloop_experiment_sdk.plan.config import AgentLoopConfig
+from agentloop_experiment_sdk.plan.connection import Connection
 
 
 def config(**changes):

@@ -4,7 +4,7 @@ import pytest
 
 from agentloop_experiment_sdk.errors import CloudError
 from agentloop_experiment_sdk.local import LocalAgentLoop
-from agentloop_experiment_sdk.plan.config import Connection, list_plans
+from agentloop_experiment_sdk.plan.connection import Connection, list_plans
 
 
 def connection(local, **changes):

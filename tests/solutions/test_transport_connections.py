@@ -14,7 +14,8 @@ from raw_http import CAP, RawServer, Reply, Request, a_task, answer_ok
 from agentloop_experiment_sdk.models import HttpRequestSpec
 from agentloop_experiment_sdk.solutions.client import HttpClient
 from agentloop_experiment_sdk.solutions.connection import Connection, ConnectionPool
-from agentloop_experiment_sdk.solutions.http import HttpSolution, http_solution_with
+from agentloop_experiment_sdk.solutions.http import http_solution_with
+from agentloop_experiment_sdk.solutions.http_call import HttpSolution
 from agentloop_experiment_sdk.solutions.options import HttpOptions
 from agentloop_experiment_sdk.solutions.request import Origin
 
