@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from ..solutions.call import is_async
 from .caller import CallerEngine
@@ -13,6 +12,9 @@ from .coroutines import LoopEngine
 from .engine import Engine, Outlet
 from .invoke import CallFacts
 from .threads import ThreadEngine
+
+if TYPE_CHECKING:
+    from .cluster import Cluster
 
 
 @dataclass(frozen=True)
@@ -24,24 +26,23 @@ class Workers:
         in_caller: Sync attempts may run in the calling thread (serial mode).
         task_timeout: Seconds an attempt may take, None without a limit.
         loop: The event loop of a caller who awaits the run.
-        executor: Runs the attempts elsewhere; then ``count`` is how many it holds at a time.
+        cluster: The workers of a given executor, which run the attempts; then ``count`` is how many
+            it holds at a time, and ``task_timeout`` is the cluster's own.
     """
 
     count: int
     in_caller: bool = False
     task_timeout: Optional[float] = None
     loop: Optional[asyncio.AbstractEventLoop] = None
-    executor: Optional[Executor] = None
+    cluster: Optional[Cluster] = None
 
 
 def make_engine(solution: Any, facts: CallFacts, outlet: Outlet, workers: Workers) -> Engine:
     """The engine for ``solution``: a given executor, the event loop, threads, or the caller."""
-    if workers.executor is not None:
+    if workers.cluster is not None:
         from .pool import PoolEngine
 
-        return PoolEngine(
-            solution, facts, outlet, workers.executor, workers.count, workers.task_timeout
-        )
+        return PoolEngine(workers.cluster, facts.record_id, outlet, workers.count)
     if is_async(solution):
         return LoopEngine(facts, outlet, workers.count, workers.task_timeout, workers.loop)
     if workers.in_caller and workers.count == 1 and workers.task_timeout is None:

@@ -21,9 +21,8 @@ import contextvars
 import logging
 import threading
 import time
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 from ..cloud.agentloop import AgentLoopApi
 from ..cloud.sls import SlsLogstore
@@ -40,6 +39,7 @@ from ..solutions.call import is_async, prepare
 from ..solutions.fingerprint import fingerprint_of
 from .advice import undelivered_message, unwritable
 from .backlog import Backlog, backlog, unscored
+from .cluster import Cluster, check_main_guard
 from .dispatch import Destination, Dispatch
 from .engine import Engine
 from .events import Event, RecordCreated, RunFinished, tell
@@ -47,9 +47,7 @@ from .executor import Workers, make_engine
 from .flow import Flow
 from .invoke import CallFacts
 from .opening import Opened, Opening
-from .pool import as_executor, check_main_guard, size_of
 from .record import RecordReporter
-from .remote import pickled
 from .scoring import Scorer, ScoringPool, metrics_by_repeat, names_of
 from .settings import HOLD, RunSettings
 from .writers import WriterPool
@@ -87,10 +85,11 @@ class ExperimentRun:
     ) -> None:
         self._config = config
         self._solution = solution
-        self._executor, self._settings = _with_executor(settings, solution)
+        self._settings = settings
         self._now = now
         self._prepared = prepare(solution)
         self._evaluators = named_evaluators(settings.evaluators)
+        self._cluster = self._given_cluster()
         self._api: Optional[AgentLoopApi] = None
         self._flow: Optional[Flow] = None
         self._stop_asked = False
@@ -158,6 +157,7 @@ class ExperimentRun:
     def _start(self, loop: Optional[asyncio.AbstractEventLoop]) -> Optional[Engine]:
         """Open the run and start its flow; None when nothing was left to do."""
         self.used = True
+        self._make_workers_ready()
         opened = self._open()
         if opened.complete:
             self._close_complete(opened)
@@ -171,6 +171,19 @@ class ExperimentRun:
             target=self._run_flow, args=(opened, flow, left), name="agentloop-flow", daemon=True
         ).start()
         return engine
+
+    def _given_cluster(self) -> Optional[Cluster]:
+        check_main_guard()
+        settings = self._settings
+        if settings.executor is None:
+            return None
+        facts = self._task_facts()
+        return Cluster(settings.executor, self._solution, facts, settings.task_timeout)
+
+    def _make_workers_ready(self) -> None:
+        if self._cluster is not None:
+            at_once = self._cluster.make_ready(self._settings.n_workers, lambda: self._stop_asked)
+            self._settings = replace(self._settings, n_workers=at_once, serial=False)
 
     def _close_complete(self, opened: Opened) -> None:
         """All rows were done and delivered by earlier runs; the record has been told."""
@@ -212,8 +225,10 @@ class ExperimentRun:
         flow = Flow(directory, self._reporter, settings, opened.due, opened.tally)
         writers = WriterPool(self._writer(opened), flow.written, min(2, settings.n_workers))
         facts = CallFacts(self._prepared, record_id, self._task_facts())
+        if self._cluster is not None:
+            self._cluster.suspects.update(map(tuple, directory.meta.get("suspects") or ()))
         workers = Workers(
-            settings.n_workers, settings.serial, settings.task_timeout, loop, self._executor
+            settings.n_workers, settings.serial, settings.task_timeout, loop, self._cluster
         )
         engine = make_engine(self._solution, facts, flow.outlet(writers), workers)
         scorer = self._scorer(directory, opened.tasks)
@@ -328,7 +343,10 @@ class ExperimentRun:
         directory.write_result(evaluation_result(opened.tasks, repeats, directory.state, metrics))
 
     def _note_status(self, opened: Opened, status: str, undelivered: int) -> None:
-        opened.directory.update_meta(status=status, finished_at=int(self._now() * 1000))
+        changes: Dict[str, Any] = {"status": status, "finished_at": int(self._now() * 1000)}
+        if self._cluster is not None:
+            changes["suspects"] = sorted(self._cluster.suspects)
+        opened.directory.update_meta(**changes)
         record_id = opened.record.record_id
         self._outcome = RunOutcome(record_id, status, undelivered)
         self._tell(RunFinished(record_id, status, undelivered))
@@ -358,18 +376,6 @@ class ExperimentRun:
 
     def _tell(self, event: Event) -> None:
         tell(self._settings.listeners(), event)
-
-
-def _with_executor(settings: RunSettings, solution: Any) -> Tuple[Optional[Executor], RunSettings]:
-    """The executor, and the settings with its size: twice as many attempts as it runs at once are
-    in its hands, so that no worker waits for the next one."""
-    check_main_guard()
-    if settings.executor is None:
-        return None, settings
-    executor = as_executor(settings.executor)
-    pickled(solution)
-    at_once = 2 * size_of(executor, settings.n_workers)
-    return executor, replace(settings, n_workers=at_once, serial=False)
 
 
 def _call_on(loop: asyncio.AbstractEventLoop, action: Callable[[], Any]) -> None:

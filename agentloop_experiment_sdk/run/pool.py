@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import concurrent.futures
-import os
-import sys
-import tempfile
 import threading
 import time
-import uuid
 from collections import deque
-from concurrent.futures import Executor, Future
-from typing import Any, Callable, Deque, Dict, Optional
+from concurrent.futures import Future
+from typing import Any, Deque, Dict, Optional, Set, Tuple
 
-from ..errors import ConfigurationError, RunAbortedError
-from ..models import Attempt, SolutionOutput
+from ..errors import ExperimentError
+from ..models import Attempt, Result, SolutionOutput
+from ..results.journal import Key
 from ..solutions.call import failure_from
+from .cluster import Cluster, broken
+from .deadlines import too_many_stuck
 from .engine import Outlet, wait_for
-from .invoke import CallFacts
-from .remote import Answered, Parcel, StopFile, StopSignal, pickled, ready, run_parcel
+from .remote import Answered, run_parcel
 
 _LOST_TRIES = 3
 
@@ -26,43 +24,37 @@ _LOST_TRIES = 3
 class PoolEngine:
     """Attempts on the workers of an executor.
 
+    An attempt under which workers died runs once more, with nothing else in flight: if a worker
+    dies again, the attempt is why, and has failed.
+
     Args:
-        solution: The user's solution, picklable.
-        facts: What goes with each call.
+        cluster: The executor, made ready.
+        record_id: Of the run.
         outlet: Where results go.
-        executor: Runs the calls.
         at_once: How many attempts the executor holds at a time.
-        task_timeout: Seconds after which an attempt fails.
     """
 
-    def __init__(
-        self,
-        solution: Any,
-        facts: CallFacts,
-        outlet: Outlet,
-        executor: Executor,
-        at_once: int,
-        task_timeout: Optional[float] = None,
-    ) -> None:
-        self._facts = facts
+    def __init__(self, cluster: Cluster, record_id: str, outlet: Outlet, at_once: int) -> None:
+        self._cluster = cluster
+        self._record_id = record_id
         self._outlet = outlet
-        self._executor = executor
         self._at_once = at_once
-        self._task_timeout = task_timeout
-        self._digest, self._solution = pickled(solution)
-        self._stop_signal, self._raise_signal = _stop_signal(executor)
         self._lock = threading.Lock()
         self._due: Deque[Attempt] = deque()
-        self._running: Dict[Future[Any], Attempt] = {}
-        self._lost: Dict[Any, int] = {}
+        self._to_isolate: Deque[Attempt] = deque()
+        self._running: Dict[Key, Tuple[Attempt, Optional[Future[Any]]]] = {}
+        self._isolated: Optional[Key] = None
+        self._lost: Dict[Key, int] = {}
+        self._kit_wanted: Set[Key] = set()
+        self._is_broken = False
         self._stopping = False
-        warm_up(executor, at_once)
 
     def submit(self, attempt: Attempt) -> None:
         """Take an attempt."""
         with self._lock:
-            self._due.append(attempt)
-        self._begin_next()
+            suspect = attempt.key in self._cluster.suspects
+            (self._to_isolate if suspect else self._due).append(attempt)
+        self._begin()
 
     def assist(self, finished: threading.Event) -> None:
         """Wait."""
@@ -72,193 +64,175 @@ class PoolEngine:
         """Start nothing new; tell the workers, and cancel what has not begun."""
         with self._lock:
             self._stopping = True
-            due, self._due = list(self._due), deque()
-            running = list(self._running)
-        self._raise_signal()
+            due = [*self._due, *self._to_isolate]
+            self._due.clear()
+            self._to_isolate.clear()
+            running = [future for _, future in self._running.values() if future is not None]
+        self._cluster.tell_stop()
         for attempt in due:
             self._outlet.dropped(attempt, None)
-        for future in running:
-            future.cancel()
+        if not self._cluster.cancels_running:
+            for future in running:
+                future.cancel()
 
     def close(self) -> None:
-        """The executor belongs to the caller and stays open."""
-        self._raise_signal()
-
-    def _begin_next(self) -> None:
+        """The executor belongs to the caller and stays open; what still runs is given up."""
         with self._lock:
-            if self._stopping or not self._due or len(self._running) >= self._at_once:
-                return
-            attempt = self._due.popleft()
-            # counted before it is submitted: a quick worker may be done before submit returns
-            place: Future[Any] = Future()
-            self._running[place] = attempt
+            running = [future for _, future in self._running.values() if future is not None]
+        if running:
+            self._cluster.cancel_begun(running)
+        self._cluster.dismiss()
+
+    def _begin(self) -> None:
+        """Send attempts for as long as there is room."""
+        for attempt in iter(self._take, None):
+            self._send(attempt)
+
+    def _take(self) -> Optional[Attempt]:
+        with self._lock:
+            if self._stopping or self._isolated is not None:
+                return None
+            if self._due:
+                if len(self._running) >= self._at_once:
+                    return None
+                attempt = self._due.popleft()
+            elif self._to_isolate and not self._running:
+                attempt = self._to_isolate.popleft()
+                self._isolated = attempt.key
+            else:
+                return None
+            # counted before it is sent: a quick worker may be done before submit returns
+            self._running[attempt.key] = (attempt, None)
+            return attempt
+
+    def _send(self, attempt: Attempt) -> None:
+        with self._lock:
+            with_kit = attempt.key in self._kit_wanted
+            self._kit_wanted.discard(attempt.key)
         try:
-            future = self._executor.submit(run_parcel, self._parcel(attempt))
+            parcel = self._cluster.parcel(attempt, self._record_id, with_kit)
+            future = self._cluster.executor.submit(run_parcel, parcel)
         except Exception as error:
-            with self._lock:
-                self._running.pop(place, None)
-            self._outlet.dropped(attempt, _broken(error))
+            self._forget(attempt)
+            if isinstance(error, concurrent.futures.BrokenExecutor):
+                self._note_break()
+            self._outlet.dropped(attempt, broken(error))
             return
         with self._lock:
-            self._running.pop(place, None)
-            self._running[future] = attempt
-        future.add_done_callback(self._ended)
+            self._running[attempt.key] = (attempt, future)
+        future.add_done_callback(lambda ended: self._ended(attempt, ended))
 
-    def _parcel(self, attempt: Attempt) -> Parcel:
-        return Parcel(
-            self._digest,
-            self._solution,
-            attempt,
-            self._facts.record_id,
-            self._facts.extra,
-            self._stop_signal,
-            self._task_timeout,
-        )
-
-    def _ended(self, future: Future[Any]) -> None:
+    def _forget(self, attempt: Attempt) -> None:
         with self._lock:
-            attempt = self._running.pop(future)
-        self._settle(future, attempt)
-        self._begin_next()
+            del self._running[attempt.key]
+            if self._isolated == attempt.key:
+                self._isolated = None
 
-    def _settle(self, future: Future[Any], attempt: Attempt) -> None:
-        if future.cancelled():
+    def _ended(self, attempt: Attempt, future: Future[Any]) -> None:
+        alone = not self._note_break() if _is_break(future) else False
+        self._forget(attempt)
+        error = _error_of(future)
+        if error is None:
+            self._take_answer(attempt, future.result())
+        elif self._stopping:
             self._outlet.dropped(attempt, None)
-            return
-        error = future.exception()
-        if error is not None:
-            self._failed(attempt, error)
-            return
-        answered: Answered = future.result()
-        if answered.stopped and not answered.output.success:
-            self._outlet.dropped(attempt, None)
+        elif isinstance(error, concurrent.futures.BrokenExecutor):
+            if alone:
+                self._outlet.result(_worker_lost(attempt))
+            else:
+                self._outlet.dropped(attempt, broken(error))
         else:
+            self._failed(attempt, error)
+        self._begin()
+
+    def _take_answer(self, attempt: Attempt, answered: Optional[Answered]) -> None:
+        if answered is None:
+            with self._lock:
+                self._kit_wanted.add(attempt.key)
+            self._again(attempt)
+        elif answered.stopped and not answered.output.success:
+            self._outlet.dropped(attempt, None)
+        elif answered.left_behind > self._at_once:
+            self._outlet.dropped(attempt, too_many_stuck(self._at_once))
+        else:
+            with self._lock:
+                self._cluster.suspects.discard(attempt.key)
             self._outlet.result(answered.result(attempt))
 
     def _failed(self, attempt: Attempt, error: BaseException) -> None:
-        """The call itself raised nothing: the worker, or the way to or from it, failed."""
-        if self._stopping or isinstance(error, concurrent.futures.CancelledError):
-            self._outlet.dropped(attempt, None)
-        elif isinstance(error, concurrent.futures.BrokenExecutor):
-            self._outlet.dropped(attempt, _broken(error))
-        elif _is_lost_worker(error) and self._may_try_again(attempt):
-            with self._lock:
-                self._due.appendleft(attempt)
+        """The worker, or the way to it, failed; what a solution raises comes as an answer."""
+        if isinstance(error, (ExperimentError, KeyboardInterrupt)):
+            self._outlet.dropped(attempt, error)
+        elif type(error).__name__ == "KilledWorker":
+            self._isolate(attempt)
+        elif _is_lost(error):
+            if self._may_try_again(attempt):
+                self._again(attempt)
+            else:
+                self._outlet.dropped(attempt, broken(error))
         else:
-            self._outlet.result(_failure(error).result(attempt))
+            self._outlet.result(_result(attempt, failure_from(error)))
+
+    def _isolate(self, attempt: Attempt) -> None:
+        """Dask gave a row up because workers died under it, and perhaps under its neighbour."""
+        with self._lock:
+            tried = attempt.key in self._cluster.suspects
+            self._cluster.suspects.add(attempt.key)
+        if tried:
+            self._outlet.result(_worker_lost(attempt))
+        else:
+            self._again(attempt)
+
+    def _again(self, attempt: Attempt) -> None:
+        """Put an attempt in line once more; a stopped run drops it instead."""
+        with self._lock:
+            stopping = self._stopping
+            if not stopping:
+                suspect = attempt.key in self._cluster.suspects
+                (self._to_isolate if suspect else self._due).appendleft(attempt)
+        if stopping:
+            self._outlet.dropped(attempt, None)
 
     def _may_try_again(self, attempt: Attempt) -> bool:
         with self._lock:
             self._lost[attempt.key] = self._lost.get(attempt.key, 0) + 1
             return self._lost[attempt.key] < _LOST_TRIES
 
-
-def as_executor(given: Any) -> Executor:
-    """The executor that the ``executor`` option names: itself, or that of a Dask client.
-
-    Raises:
-        ConfigurationError: It is neither.
-    """
-    if hasattr(given, "get_executor"):
-        given = given.get_executor()
-    if not isinstance(given, Executor):
-        raise ConfigurationError(
-            "executor must be a concurrent.futures.Executor or a distributed.Client, not "
-            "{!r}.".format(given)
-        )
-    return given
+    def _note_break(self) -> bool:
+        """Note what was in flight when a pool broke; False when that was one attempt."""
+        with self._lock:
+            in_flight = set(self._running)
+            if not self._is_broken and not self._stopping:
+                self._cluster.suspects |= in_flight
+            company = self._is_broken or self._stopping or len(in_flight) > 1
+            self._is_broken = True
+            return company
 
 
-def size_of(executor: Executor, default: int) -> int:
-    """How many calls an executor runs at once, as far as it tells; else ``default``."""
-    for name in ("_max_workers", "num_workers"):
-        size = getattr(executor, name, None)
-        if isinstance(size, int) and size > 0:
-            return size
-    client = _dask_client(executor)
-    if client is not None:
-        return sum(client.nthreads().values()) or default
-    return default
+def _is_break(future: Future[Any]) -> bool:
+    return isinstance(_error_of(future), concurrent.futures.BrokenExecutor)
 
 
-def warm_up(executor: Executor, at_once: int) -> None:
-    """Start a process pool's processes before our threads run: a fork must not copy them.
-
-    Raises:
-        RunAbortedError: The pool cannot start its workers.
-    """
-    if not isinstance(executor, concurrent.futures.ProcessPoolExecutor):
-        return
-    try:
-        list(executor.map(ready, [0.05] * at_once))
-    except concurrent.futures.BrokenExecutor as error:
-        raise _broken(error) from error
+def _error_of(future: Future[Any]) -> Optional[BaseException]:
+    if future.cancelled():
+        return concurrent.futures.CancelledError("the executor cancelled the row")
+    return future.exception()
 
 
-def check_main_guard() -> None:
-    """Refuse a run that a spawned child started by importing its parent's script.
-
-    Raises:
-        ConfigurationError: The script lacks a main guard.
-    """
-    module = sys.modules.get("multiprocessing.process")
-    if module is not None and getattr(module.current_process(), "_inheriting", False):
-        raise ConfigurationError(
-            "A worker process imported your script and started the experiment again. Put the run "
-            'under: if __name__ == "__main__":'
-        )
+def _is_lost(error: BaseException) -> bool:
+    """Whether the call went lost on its way, through no fault of the row."""
+    lost = isinstance(error, concurrent.futures.CancelledError)
+    return lost or type(error).__name__ in ("FutureCancelledError", "CommClosedError")
 
 
-def _stop_signal(executor: Executor) -> Any:
-    """A signal that reaches the workers, and the function that raises it."""
-    client = _dask_client(executor)
-    if client is not None:
-        return _dask_signal(client)
-    handle, path = tempfile.mkstemp(prefix="agentloop-run-")
-    os.close(handle)
-    signal: StopSignal = StopFile(path)
-
-    def remove() -> None:
-        try:
-            os.unlink(path)
-        except FileNotFoundError:
-            pass
-
-    return signal, remove
-
-
-def _dask_client(executor: Any) -> Any:
-    """The client behind a Dask executor, or None for another one."""
-    module = type(executor).__module__ or ""
-    return getattr(executor, "_client", None) if module.startswith("distributed") else None
-
-
-def _dask_signal(client: Any) -> Any:
-    from distributed import Event
-
-    event = Event("agentloop-stop-" + uuid.uuid4().hex, client=client)
-    raise_signal: Callable[[], Any] = event.set
-    return event, raise_signal
-
-
-def _is_lost_worker(error: BaseException) -> bool:
-    """Dask's word for a worker that died under a call."""
-    return type(error).__name__ in ("KilledWorker", "FutureCancelledError", "CommClosedError")
-
-
-def _broken(error: BaseException) -> RunAbortedError:
-    failure = RunAbortedError(
-        "The executor lost a worker and cannot go on: {}. A solution that crashes its process, or "
-        "too little memory, are common causes. Run again: rows that are done are kept.".format(
-            error
-        ),
-        code="ExecutorBroken",
+def _worker_lost(attempt: Attempt) -> Result:
+    message = (
+        "the worker process died while it ran this row and no other; too little memory, a crash in "
+        "native code and os._exit are common causes, see the worker's own output"
     )
-    failure.__cause__ = error
-    return failure
+    return _result(attempt, SolutionOutput.failure("WorkerLost", message))
 
 
-def _failure(error: BaseException) -> Answered:
+def _result(attempt: Attempt, output: SolutionOutput) -> Result:
     now = int(time.time() * 1000)
-    output: SolutionOutput = failure_from(error)
-    return Answered(output, now, now, 0.0, None, False)
+    return Result(attempt, output, now, now, 0.0)

@@ -1,74 +1,60 @@
-"""What a worker of a foreign executor runs: one call of the solution, nothing else.
+"""What a worker of a given executor runs: one call of the solution, nothing else.
 
-The driver keeps directory, delivery and record; a worker gets the solution (pickled once, unpickled
-once per worker), a task and the ids for its trace, and gives back the output and its times.
+The driver keeps directory, delivery and record. A worker gets the solution (once), a task and the
+ids for its trace, and gives back the output and its times.
 """
 
 from __future__ import annotations
 
-import hashlib
+import contextvars
 import os
-import pickle
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Protocol, Tuple
+from typing import List, Optional, Tuple, Union
 
-from ..errors import ConfigurationError
+from ..jsontext import to_jsonable
 from ..models import Attempt, Result, SolutionOutput
-from ..solutions.call import Prepared, prepare
+from ..solutions.call import Prepared
 from .invoke import Call, CallFacts, invoke
+from .kit import KITS, Kit
 from .loop import PROCESS_LOOP, awaiter
+from .stopwatch import WATCH
 
-_POLL_S = 0.5
-
-
-class StopSignal(Protocol):
-    """Tells workers that the run is over; travels to them by pickle."""
-
-    def is_set(self) -> bool:
-        """Whether the run was stopped."""
-        ...
-
-
-@dataclass(frozen=True)
-class StopFile:
-    """A stop signal for workers on this machine: a file that exists while the run goes on."""
-
-    path: str
-
-    def is_set(self) -> bool:
-        """Whether the file is gone."""
-        return not os.path.exists(self.path)
+_TO_THREADS = 32
 
 
 @dataclass(frozen=True)
 class Parcel:
     """One attempt on its way to a worker.
 
-    ``solution`` is pickled; its digest lets a worker unpickle it once. ``timeout`` is the run's
-    ``task_timeout`` in seconds.
+    ``kit`` is pickled and may be left out for workers that have it: they know it by ``digest``. A
+    worker in the driver's own process gets it as it is. ``stop_file`` exists while the run goes on.
     """
 
+    run_id: str
     digest: str
-    solution: bytes
+    kit: Union[None, bytes, Kit]
     attempt: Attempt
-    record_id: str
-    extra: Mapping[str, Any]
-    stop: Optional[StopSignal] = None
-    timeout: Optional[float] = None
+    record_id: str = ""
+    stop_file: str = ""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """What comes back; the task stays where it is, with the driver."""
+    """What comes back; the task stays where it is, with the driver.
+
+    ``stopped``: the run's own stop ended the call. ``left_behind``: how many calls of this worker
+    ran past their deadline and still go on.
+    """
 
     output: SolutionOutput
     started_at: int
     finished_at: int
     latency_ms: float
     trace_id: Optional[str]
-    stopped: bool
+    stopped: bool = False
+    left_behind: int = 0
 
     def result(self, attempt: Attempt) -> Result:
         """The result of the attempt that was sent."""
@@ -82,126 +68,108 @@ class Answered:
         )
 
 
-def pickled(solution: Any) -> Tuple[str, bytes]:
-    """A solution as bytes, and their digest.
-
-    Functions and classes that only exist in the running script need cloudpickle, which Dask and
-    loky bring along.
+def run_parcel(parcel: Parcel) -> Optional[Answered]:
+    """Call the solution for one attempt; runs in a worker. None: the worker lacks the kit.
 
     Raises:
-        ConfigurationError: It cannot be sent to another process.
+        ConfigurationError: The worker cannot load the solution.
     """
-    data = _cloud_pickled(solution)
-    if data is None:
-        try:
-            data = pickle.dumps(solution)
-        except Exception as error:
-            raise ConfigurationError(
-                "The solution cannot be sent to the executor's workers: {}. Define it as a "
-                "function of an importable module, without open clients or locks in it, or "
-                "install cloudpickle.".format(error)
-            ) from error
-    return hashlib.sha256(data).hexdigest(), data
-
-
-def run_parcel(parcel: Parcel) -> Answered:
-    """Call the solution for one attempt; runs in a worker."""
-    solution = _unpickled(parcel.digest, parcel.solution)
-    call = Call(CallFacts(solution, parcel.record_id, parcel.extra), parcel.attempt)
-    _WATCH.add(call, parcel.stop)
+    kit = KITS.get(parcel.digest, parcel.kit)
+    if kit is None:
+        return None
+    call = Call(CallFacts(kit.solution, parcel.record_id, kit.extra), parcel.attempt)
+    late = False
     try:
-        if parcel.timeout is None:
-            result = _invoked(call, solution)
+        if not WATCH.add(call, parcel.run_id, parcel.stop_file):
+            result = call.result(SolutionOutput.failure("Stopped", "the run was stopped"))
+        elif kit.timeout is None:
+            result = _invoked(call, kit.solution)
         else:
-            result = _invoked_within(parcel.timeout, call, solution)
+            result, late = _invoked_within(kit.timeout, call, kit.solution)
     finally:
-        _WATCH.remove(call)
+        WATCH.remove(call)
     return Answered(
-        result.output,
+        _plain(result.output),
         result.started_at,
         result.finished_at,
         result.latency_ms,
         result.trace_id,
-        call.was_stopped and result.output.meta.get("error_type") != "TaskTimeout",
+        call.was_stopped and not late,
+        _count_left_behind(),
     )
 
 
-def _invoked(call: Call, solution: Prepared) -> Result:
-    return invoke(call, solution, awaiter(lambda: PROCESS_LOOP.get(1), call.scope.on_cancel))
+def get_ready(digest: str, kit: Union[bytes, Kit], stop_file: str, seconds: float) -> int:
+    """Load the kit of a run before its first call; runs in a worker.
 
+    Args:
+        digest: Of the kit.
+        kit: Pickled.
+        stop_file: As in ``Parcel``.
+        seconds: How long to keep the worker busy, so that a pool starts all of its processes.
 
-def _invoked_within(timeout: float, call: Call, solution: Prepared) -> Result:
-    """The result, or a failure at the deadline; the thread of a late call is left behind."""
-    results: List[Result] = []
-    thread = threading.Thread(
-        target=lambda: results.append(_invoked(call, solution)), name="agentloop-call", daemon=True
-    )
-    thread.start()
-    thread.join(timeout)
-    if results:
-        return results[0]
-    late = call.timed_out(timeout)
-    call.scope.cancel()
-    return late
+    Returns:
+        The worker's process id.
 
-
-def ready(seconds: float) -> int:
-    """Hold a worker for a moment, so that a pool starts all of its processes; returns its pid."""
+    Raises:
+        ConfigurationError: The worker cannot load the solution.
+    """
+    KITS.get(digest, kit)
+    WATCH.see(stop_file)
     time.sleep(seconds)
     return os.getpid()
 
 
-def _cloud_pickled(solution: Any) -> Optional[bytes]:
-    try:
-        import cloudpickle
-    except ImportError:
-        return None
-    try:
-        return bytes(cloudpickle.dumps(solution))
-    except Exception:
-        return None
+def stop_run(run_id: str) -> None:
+    """End the calls of a run in this process, and those of its calls that are still to begin."""
+    WATCH.stop(run_id)
 
 
-_solutions: Dict[str, Prepared] = {}
+def _invoked(call: Call, solution: Prepared) -> Result:
+    await_in_loop = awaiter(lambda: PROCESS_LOOP.get(_TO_THREADS), call.scope.on_cancel)
+    # a copy, so that one row's context variables do not leak into the next
+    return contextvars.copy_context().run(invoke, call, solution, await_in_loop)
 
 
-def _unpickled(digest: str, data: bytes) -> Prepared:
-    if digest not in _solutions:
-        _solutions[digest] = prepare(pickle.loads(data))
-    return _solutions[digest]
+def _invoked_within(timeout: float, call: Call, solution: Prepared) -> Tuple[Result, bool]:
+    """The result, or a failure at the deadline; the thread of a late call is left behind."""
+    results: List[Result] = []
+    interrupts: List[BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(_invoked(call, solution))
+        except BaseException as error:  # KeyboardInterrupt: all else is a result
+            interrupts.append(error)
+
+    thread = threading.Thread(target=work, name="agentloop-call", daemon=True)
+    thread.start()
+    thread.join(timeout)
+    if interrupts:
+        raise interrupts[0]
+    if results:
+        return results[0], False
+    failed = call.timed_out(timeout)
+    call.scope.cancel()
+    _late_threads.append(thread)
+    return failed, True
 
 
-class _StopWatch:
-    """One thread per worker that cancels calls when their run is stopped."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._calls: Dict[int, Tuple[Call, StopSignal]] = {}
-        self._pid = -1
-
-    def add(self, call: Call, stop: Optional[StopSignal]) -> None:
-        """Watch a call."""
-        if stop is None:
-            return
-        with self._lock:
-            self._calls[id(call)] = (call, stop)
-            start, self._pid = self._pid != os.getpid(), os.getpid()
-        if start:
-            threading.Thread(target=self._watch, name="agentloop-stop", daemon=True).start()
-
-    def remove(self, call: Call) -> None:
-        """The call is over."""
-        with self._lock:
-            self._calls.pop(id(call), None)
-
-    def _watch(self) -> None:
-        while True:
-            time.sleep(_POLL_S)
-            with self._lock:
-                watched: List[Tuple[Call, StopSignal]] = list(self._calls.values())
-            for call, stop in watched:
-                if not call.was_stopped and stop.is_set():
-                    call.scope.cancel()
+_late_threads: List[threading.Thread] = []
 
 
-_WATCH = _StopWatch()
+def _count_left_behind() -> int:
+    if _late_threads:
+        _late_threads[:] = [thread for thread in _late_threads if thread.is_alive()]
+    return len(_late_threads)
+
+
+def _plain(output: SolutionOutput) -> SolutionOutput:
+    """The output as JSON values, which is how it is stored: they always can be pickled, and the
+    driver needs none of the libraries that made them."""
+    return SolutionOutput(
+        output.success,
+        to_jsonable(output.output),
+        to_jsonable(output.trajectory),
+        to_jsonable(output.meta),
+    )
