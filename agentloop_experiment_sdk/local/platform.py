@@ -14,6 +14,7 @@ from .store import Document, Store
 _Item = TypeVar("_Item")
 
 SPACE = "space"
+PROJECT = "project"
 PLAN = "plan"
 RUN = "run"
 PIPELINE = "pipeline"
@@ -87,7 +88,7 @@ class Platform:
 
     def has_project(self, name: str) -> bool:
         """Whether an agent space uses the SLS project."""
-        return any(space["slsProject"] == name for space in self.store.list(SPACE))
+        return self.store.exists(PROJECT, "", name)
 
 
 @dataclass

@@ -35,16 +35,20 @@ def create_default_logstores(platform: Platform, project: str) -> None:
             platform.store.put(LOGSTORE, project, name, _new_logstore(name, {}, index))
 
 
-def require_logstore(platform: Platform, project: str, name: str) -> Document:
-    """A logstore that must exist.
+def require_logstore(platform: Platform, project: str, name: str) -> None:
+    """Refuse what concerns a logstore that does not exist.
 
     Raises:
         ServiceError: 404 LogStoreNotExist.
     """
-    found = platform.store.get(LOGSTORE, project, name)
-    if found is None:
+    if not platform.store.exists(LOGSTORE, project, name):
         raise ServiceError(404, "LogStoreNotExist", "logstore {} does not exist".format(name))
-    return found
+
+
+def _logstore(platform: Platform, request: Request) -> Document:
+    name = request.params["logstore"]
+    require_logstore(platform, request.project, name)
+    return platform.store.get(LOGSTORE, request.project, name) or {}
 
 
 def _new_logstore(name: str, given: Mapping[str, Any], index: Any = None) -> Document:
@@ -87,7 +91,7 @@ def _create_logstore(platform: Platform, request: Request) -> Reply:
 
 
 def _get_logstore(platform: Platform, request: Request) -> Reply:
-    found = require_logstore(platform, request.project, request.params["logstore"])
+    found = _logstore(platform, request)
     return json_reply({key: value for key, value in found.items() if key != "index"})
 
 
@@ -106,7 +110,7 @@ def _delete_logstore(platform: Platform, request: Request) -> Reply:
 
 
 def _get_index(platform: Platform, request: Request) -> Reply:
-    index = require_logstore(platform, request.project, request.params["logstore"])["index"]
+    index = _logstore(platform, request)["index"]
     if index is None:
         raise ServiceError(404, "IndexConfigNotExist", "index config doesn't exist")
     return json_reply(index)
@@ -121,14 +125,13 @@ def _update_index(platform: Platform, request: Request) -> Reply:
 
 
 def _put_index(platform: Platform, request: Request, *, exists: bool) -> Reply:
-    name = request.params["logstore"]
-    store = require_logstore(platform, request.project, name)
+    store = _logstore(platform, request)
     if exists and store["index"] is None:
         raise ServiceError(404, "IndexConfigNotExist", "index config doesn't exist")
     if not exists and store["index"] is not None:
         raise ServiceError(400, "IndexAlreadyExist", "log store index is already created")
     store["index"] = _body(request)
-    platform.store.put(LOGSTORE, request.project, name, store)
+    platform.store.put(LOGSTORE, request.project, store["logstoreName"], store)
     return Reply()
 
 

@@ -6,7 +6,7 @@ import re
 from typing import Any, Dict, Tuple
 
 from .exchange import ServiceError
-from .platform import SPACE, Call, Operation, Platform, invalid, token_page
+from .platform import PROJECT, SPACE, Call, Operation, Platform, invalid, token_page
 from .sls_resources import create_default_logstores
 
 _NAME = re.compile(r"[^/\s]{1,128}")
@@ -26,6 +26,7 @@ def add_space(platform: Platform, name: str, project: str, **fields: Any) -> Non
         "updateTime": now,
     }
     platform.store.put(SPACE, "", name, dict(document, **fields))
+    platform.store.put(PROJECT, "", project, {"agentSpace": name})
     create_default_logstores(platform, project)
 
 

@@ -56,6 +56,13 @@ class Store:
         ).fetchone()
         return None if found is None else _document(found[0])
 
+    def exists(self, kind: str, scope: str, name: str) -> bool:
+        """Whether there is such a document."""
+        found = self._database.execute(
+            "SELECT 1 FROM documents WHERE kind = ? AND scope = ? AND name = ?", (kind, scope, name)
+        )
+        return found.fetchone() is not None
+
     def put(self, kind: str, scope: str, name: str, body: Document) -> None:
         """Write a document; one that exists keeps its place in lists."""
         self._database.execute(
