@@ -60,7 +60,7 @@ def horizontal_bars(
     if len(rows) > 8:
         rows = rows[:7] + [("other", sum(count for _, count in rows[7:]))]
     parts = []
-    most = max(count for _, count in rows)
+    most = total or max(count for _, count in rows)
     for place, (name, count) in enumerate(rows):
         parts += _row_bar(place, name, count, most, total, kinds.get(name, "bar"))
     return _svg(parts, "", height=len(rows) * 34 + 4)

@@ -175,12 +175,14 @@ def _table(table: Table) -> str:
     ).format(head, rows)
 
 
+# so few characters stay on one line
+_SHORT = 26
 _VERDICTS = {"worse": "bad", "better": "good", "no evidence": "none"}
 
 
 def _cells(tag: str, texts: Tuple[str, ...], table: Table) -> Iterator[Tuple[str, str, str]]:
     for place, text in enumerate(texts):
-        kind = "right" if place in table.right else ""
+        kind = "right" if place in table.right else "short" if len(text) <= _SHORT else ""
         if tag == "td" and text in _VERDICTS:
             kind = "verdict " + _VERDICTS[text]
         yield (tag, kind, text)

@@ -104,28 +104,53 @@
     });
   }
 
-  function columns() {
-    var made = [plain(comparing ? "item" : "row", 110, LABEL)];
-    if (data.repeats) made.push(plain("repeat", 70, REPEAT));
-    if (comparing) made.push(changeColumn());
-    data.runs.forEach(function (name, run) {
-      made.push(status(comparing ? name : "status", run));
-      data.metrics.forEach(function (metric, place) {
-        made.push(scored(comparing ? metric + " \u00b7 " + name : metric, run, place));
+  // In a comparison one column holds the values of all runs, and sorts by how much they changed.
+  function joined(title, valueOf, textOf) {
+    var width = 56 + 62 * data.runs.length;
+    var change = function (row) {
+      var first = row[CELLS][0] && valueOf(row[CELLS][0]), most = null;
+      row[CELLS].slice(1).forEach(function (cell) {
+        var value = cell && valueOf(cell);
+        if (typeof first !== "number" || typeof value !== "number") return;
+        if (most === null || Math.abs(value - first) > Math.abs(most)) most = value - first;
       });
+      return most;
+    };
+    return column(title, width, change, function (node, row) {
+      row[CELLS].forEach(function (cell, run) {
+        if (run) node.append(make("span", "dim", " \u2192 "));
+        var value = cell ? valueOf(cell) : null;
+        var kind = value === 1 ? "score-pass" : value === 0 ? "score-fail" : "";
+        node.append(make("span", kind, textOf(value) || "\u2013"));
+      });
+    }, true);
+  }
+  function comparedColumns() {
+    var made = [plain("item", 110, LABEL), changeColumn()];
+    data.runs.forEach(function (name, run) { made.push(status(name, run)); });
+    data.metrics.forEach(function (metric, place) {
+      made.push(joined(metric, function (cell) { return cell[SCORES][place]; }, score));
     });
-    data.runs.forEach(function (name, run) {
-      var of = comparing ? " \u00b7 " + name : "";
-      if (any(LATENCY)) made.push(measured("latency" + of, run, LATENCY, time, 92));
-      if (!comparing && any(TTFT)) made.push(measured("first token", run, TTFT, time, 96));
-      if (!comparing && any(TOKENS)) made.push(measured("tokens", run, TOKENS, count, 84));
-    });
+    if (any(LATENCY)) made.push(joined("latency", function (cell) { return cell[LATENCY]; }, time));
+    return made;
+  }
+  function resultColumns() {
+    var made = [plain("row", 110, LABEL)];
+    if (data.repeats) made.push(plain("repeat", 70, REPEAT));
+    made.push(status("status", 0));
+    data.metrics.forEach(function (metric, place) { made.push(scored(metric, 0, place)); });
+    if (any(LATENCY)) made.push(measured("latency", 0, LATENCY, time, 92));
+    if (any(TTFT)) made.push(measured("first token", 0, TTFT, time, 96));
+    if (any(TOKENS)) made.push(measured("tokens", 0, TOKENS, count, 84));
     if (any(ERROR)) made.push(column("error", 110,
       function (row) { return cellOf(row, 0)[ERROR]; },
       function (node, row) { node.textContent = cellOf(row, 0)[ERROR]; }));
+    return made;
+  }
+  function columns() {
     var wide = [plain("input", 200, INPUT), plain("output", 240, OUTPUT)];
     wide.forEach(function (one) { one.dim = true; one.grow = 5; });
-    return made.concat(wide);
+    return (comparing ? comparedColumns() : resultColumns()).concat(wide);
   }
   function changeColumn() {
     var order = { broken: 0, both: 1, fixed: 2, "": 3 };
