@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import logging
 import re
 import sys
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _EPILOG = "\n\n".join((solutions.EPILOG, evaluators.EPILOG, options.CLOUD_EPILOG, exits.HELP))
+_CHECK_EPILOG = "\n\n".join((solutions.EPILOG, options.CLOUD_EPILOG, exits.HELP))
 _USAGE = "[options] (SOLUTION | --http URL | --command ARGV…)"
 _RUN = """\
 agentloop-experiment run agent.py:answer --local questions.jsonl \\
@@ -77,7 +79,7 @@ def add_commands(commands: Any) -> None:
         _check,
         "ask for everything a run needs, creating no record",
         _CHECK,
-        _EPILOG,
+        _CHECK_EPILOG,
         _USAGE,
     )
     _add_checked(check)
@@ -298,7 +300,8 @@ def _progress(given: argparse.Namespace) -> Optional[bool]:
     fixed: Dict[str, Optional[bool]] = {"bar": True, "log": None, "none": False}
     if given.progress != "auto":
         return fixed[given.progress]
-    return True if sys.stderr.isatty() and not given.json else None
+    drawable = sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None
+    return True if drawable and not given.json else None
 
 
 _EVENTS = {
