@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import importlib.util
 import logging
-import re
-import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Mapping, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 
 from ..api import Experiment
-from ..errors import ConfigurationError, ExperimentError, ResumeError, RunAbortedError
-from ..plan.config import AgentLoopConfig
-from . import connections, embedded, evaluators, exits, options, reports, solutions, verdict
+from ..errors import ExperimentError, ResumeError, RunAbortedError
+from . import evaluators, exits, options, reports, settings, solutions, verdict
 from .console import Console
 from .wording import in_options
 
@@ -37,20 +32,6 @@ agentloop-experiment resume ./results agent.py:answer"""
 _CHECK = """\
 agentloop-experiment check agent.py:answer --space my-space --plan exp-plan-1 \\
     --region cn-hangzhou --limit 1"""
-# options whose name and value are those of an option of Experiment
-_SAME = (
-    "serial",
-    "resume",
-    "retry_failed",
-    "row_retries",
-    "task_timeout",
-    "limit",
-    "stop_if_first",
-    "on_undelivered",
-    "drain_timeout",
-)
-# rows that need not be limited by the cloud's caution
-_ALL_ROWS = 1_000_000_000
 
 
 def add_commands(commands: Any) -> None:
@@ -146,12 +127,12 @@ def _resume(given: argparse.Namespace, console: Console) -> int:
 
 def _execute(given: argparse.Namespace, console: Console, meta: Mapping[str, Any]) -> int:
     solution = solutions.solution_of(given)
-    settings = _settings(given, meta)
-    settings["on_event"] = _teller(console)
+    arguments = settings.experiment_options(given, meta)
+    arguments["on_event"] = _teller(console)
     gate = verdict.GateOptions(given)
     reports.check_places(given, console)
-    with _config(given, meta) as config:
-        experiment = Experiment(config, solution, given.result_dir, **settings)
+    with settings.config_of_run(given, meta) as config:
+        experiment = Experiment(config, solution, given.result_dir, **arguments)
         try:
             result = experiment.run()
         except RunAbortedError as error:
@@ -216,7 +197,7 @@ def _how_to_go_on(given: argparse.Namespace) -> str:
 
 def _check(given: argparse.Namespace, console: Console) -> int:
     solution = solutions.solution_of(given)
-    with _config(given, {}) as config:
+    with settings.config_of_run(given, {}) as config:
         experiment = Experiment(
             config,
             solution,
@@ -240,68 +221,6 @@ def _code_of_check(report: Any) -> int:
         for item in report.failed
     }
     return max(codes)
-
-
-@contextlib.contextmanager
-def _config(given: argparse.Namespace, meta: Mapping[str, Any]) -> Iterator[AgentLoopConfig]:
-    """The config of the run, and for its time the AgentLoop of ``--local``."""
-    known = connections.settings_of(meta)
-    if given.local is None and not embedded.is_local(given, known):
-        yield connections.config_of(given, known)
-        return
-    embedded.check_alone(given)
-    with embedded.local_loop(given.result_dir) as local:
-        if given.local is not None:
-            known["experiment_plan_id"] = embedded.load_plan(local, given.local)
-        settings: Dict[str, Any] = {"max_rows": _ALL_ROWS}
-        settings.update(connections.dataset_settings(given, known))
-        yield AgentLoopConfig(
-            experiment_plan_id=known["experiment_plan_id"],
-            **embedded.connection_settings(local),
-            **settings,
-        )
-
-
-def _settings(given: argparse.Namespace, meta: Mapping[str, Any]) -> Dict[str, Any]:
-    """The options of ``Experiment``."""
-    if given.serial and given.n_workers not in (None, 1):
-        raise ConfigurationError("--serial runs one row at once; leave out --n-workers.")
-    parameters = dict(meta.get("parameters") or {})
-    for text in given.parameter or ():
-        name, value = solutions.pair(text, "--parameter")
-        parameters[name] = solutions.json_or_text(value)
-    return {
-        **{name: getattr(given, name) for name in _SAME},
-        "n_repeat": given.n_repeat
-        if given.n_repeat is not None
-        else int(meta.get("total_repeats") or 1),
-        "n_workers": 1 if given.serial else 4 if given.n_workers is None else given.n_workers,
-        "item_ids": given.item_id,
-        "max_failures": _max_failures(given.max_failures),
-        "version": given.version or str(meta.get("version") or ""),
-        "parameters": parameters,
-        "evaluators": evaluators.evaluators_of(given),
-        "progress": _progress(given),
-    }
-
-
-def _max_failures(text: Optional[str]) -> Union[None, int, float]:
-    """``5`` is a count, ``0.1`` and ``10%`` are shares of all rows."""
-    if text is None:
-        return None
-    if re.fullmatch(r"\d+", text):
-        return int(text)
-    if re.fullmatch(r"\d*\.?\d+%?", text):
-        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    raise ConfigurationError("--max-failures must be a count or a share: 5, 0.1 or 10%.")
-
-
-def _progress(given: argparse.Namespace) -> Optional[bool]:
-    fixed: Dict[str, Optional[bool]] = {"bar": True, "log": None, "none": False}
-    if given.progress != "auto":
-        return fixed[given.progress]
-    drawable = sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None
-    return True if drawable and not given.json else None
 
 
 _EVENTS = {
