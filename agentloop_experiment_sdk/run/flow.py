@@ -170,6 +170,7 @@ class Flow:
             for saved in [*undelivered, *unscored]:
                 self._hand_on(saved, None, afresh=False)
             self._began = self._clock()
+            self._handle(self._rest())  # it may have been stopped before it began
             self._fill()
             while self._is_executing():
                 self._handle(self._receive())

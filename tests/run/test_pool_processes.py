@@ -232,8 +232,9 @@ def test_stop_cancels_async_rows_in_the_processes(
     assert result.counts.done == 0 and not solutions(tmp_path / "r")
     assert len(names(notes, "begun")) < 9
     assert counters(local, result.record_id)["status"] == "failed"
-    # and the run goes on with the same pool
-    assert run(config_for(local, 9), facts, tmp_path / "s", executor=pool).counts.succeeded == 9
+    # and the same pool takes the next run
+    again = config_for(local, 9, dataset="again")
+    assert run(again, facts, tmp_path / "s", executor=pool).counts.succeeded == 9
 
 
 def slow_command(task: Any) -> List[str]:
@@ -349,7 +350,11 @@ def test_failure_limits_and_evaluators_hold(
     assert len(solutions(tmp_path / "f")) < 40
     assert failures(tmp_path / "f")[0]["error_message"] == "no answer"
     result = run(
-        config_for(local, 3), facts, tmp_path / "e", executor=pool, evaluators=[has_answer]
+        config_for(local, 3, dataset="scored"),
+        facts,
+        tmp_path / "e",
+        executor=pool,
+        evaluators=[has_answer],
     )
     assert all("true" in row["experiment_metrics"] for row in local.rows(result.record_id))
 
@@ -373,7 +378,7 @@ def test_large_and_odd_answers_come_back(
 ) -> None:
     run(config_for(local, 2), large, tmp_path / "l", executor=pool)
     assert [len(output) for output in outputs(tmp_path / "l")] == [10_000_000] * 2
-    run(config_for(local, 1), unpicklable, tmp_path / "u", executor=pool)
+    run(config_for(local, 1, dataset="odd"), unpicklable, tmp_path / "u", executor=pool)
     (answer,) = outputs(tmp_path / "u")
     assert answer["items"] == [0, 1, 2] and "lock" in answer["lock"]
 
@@ -399,7 +404,10 @@ def test_threads_of_the_callers_pool_need_no_pickling(
         result = run(config_for(local, 5), solution, tmp_path / "r", executor=threads)
         assert result.counts.succeeded == 5
         experiment = Experiment(
-            config_for(local, 9), Endless(notes), tmp_path / "s", executor=threads
+            config_for(local, 9, dataset="endless"),
+            Endless(notes),
+            tmp_path / "s",
+            executor=threads,
         )
         stopper = threading.Thread(
             target=lambda: (wait_until(lambda: len(names(notes, "begun")) >= 3), experiment.stop())
@@ -420,7 +428,7 @@ def test_nothing_of_a_run_is_left_in_the_temporary_folder(
     (tmp_path / "tmp").mkdir()
     run(config_for(local, 2), facts, tmp_path / "r", executor=pool)
     with pytest.raises(ConfigurationError):
-        run(config_for(local), Unloadable(), tmp_path / "u", executor=pool)
+        run(config_for(local, dataset="other"), Unloadable(), tmp_path / "u", executor=pool)
     wait_until(lambda: not list((tmp_path / "tmp").glob("agentloop-run-*")))
 
 
