@@ -62,7 +62,7 @@ class GateOptions:
     """
 
     def __init__(self, options: argparse.Namespace, always: bool = False) -> None:
-        from ..report.compare import load_run
+        from ..report.sides import load_run
 
         self.wanted = always or options.gate or _any_limit(options)
         self.require_delivered = not options.allow_undelivered

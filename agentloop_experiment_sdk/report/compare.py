@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections import Counter
 from dataclasses import dataclass
 from typing import (
@@ -16,40 +15,26 @@ from typing import (
     Optional,
     Sequence,
     Tuple,
-    Union,
 )
 
 from .. import jsontext
 from ..errors import ConfigurationError
 from ..results.stored import ResultRow
-from .baseline import Baseline, ItemOutcome, load_baseline
+from .baseline import ItemOutcome
 from .deltas import BETTER, NO_EVIDENCE, WORSE, MetricDelta, delta_of
 from .measures import CATEGORY, PASS_FAIL
 from .pairing import ItemPair, Pairing, pair_items
+from .sides import Run, Side, load_sides
 from .statistics import CONFIDENCE
-from .summary import ExperimentResult, PathLike, load_result
 
 if TYPE_CHECKING:
     from .sections import Section
 
-Run = Union[PathLike, ExperimentResult, Baseline]
 
 SUCCESS, LATENCY, TTFT, TOKENS = "success", "latency_ms", "ttft_ms", "tokens"
 MEASURED = (LATENCY, TTFT, TOKENS)
 
 _MOST_RUNS = 5
-
-
-@dataclass(frozen=True, repr=False)
-class Side:
-    """One run of a comparison; ``result`` is None for an imported baseline."""
-
-    name: str
-    baseline: Baseline
-    result: Optional[ExperimentResult] = None
-
-    def __repr__(self) -> str:
-        return "<Side {!r}>".format(self.name)
 
 
 @dataclass(frozen=True)
@@ -223,7 +208,7 @@ def compare(
         ResultsDirectoryError: A directory cannot be read.
     """
     _check(runs, baseline, names, confidence)
-    sides = _sides(runs, names)
+    sides = load_sides(runs, names)
     first = sides.pop(baseline)
     candidates = tuple(
         _compare(first, side, frozenset(lower_is_better), confidence) for side in sides
@@ -262,53 +247,6 @@ def _check(runs: Any, baseline: Any, names: Any, confidence: Any) -> None:
         raise ConfigurationError(
             "confidence must be between 0 and 1, such as 0.95, not {!r}.".format(confidence)
         )
-
-
-def _sides(runs: Sequence[Run], names: Optional[Sequence[str]]) -> List[Side]:
-    loaded = [load_run(run) for run in runs]
-    chosen = list(names) if names is not None else _names(loaded)
-    sides = []
-    for name, run in zip(chosen, loaded):
-        if isinstance(run, ExperimentResult):
-            sides.append(Side(str(name), Baseline.of(run), run))
-        else:
-            sides.append(Side(str(name), run))
-    return sides
-
-
-def load_run(run: Any) -> Union[ExperimentResult, Baseline]:
-    """A run from whatever names one: a result, a baseline, a directory, a baseline file.
-
-    Raises:
-        ConfigurationError: It is none of these.
-        ResultsDirectoryError: The directory cannot be read.
-    """
-    if isinstance(run, (ExperimentResult, Baseline)):
-        return run
-    if not isinstance(run, (str, os.PathLike)):
-        raise ConfigurationError(
-            "A run is a results directory, a loaded result or a baseline file, not {!r}.".format(
-                run
-            )
-        )
-    return load_baseline(run) if os.path.isfile(run) else load_result(run)
-
-
-def _names(runs: Sequence[Union[ExperimentResult, Baseline]]) -> List[str]:
-    """Short names that differ: the version, else the run's name, numbered where they are equal."""
-    versions = [_version(run) for run in runs]
-    usable = all(versions) and len(set(versions)) == len(versions)
-    chosen = versions if usable else [run.name for run in runs]
-    counts = Counter(chosen)
-    return [
-        name if counts[name] == 1 else "{} #{}".format(name, place + 1)
-        for place, name in enumerate(chosen)
-    ]
-
-
-def _version(run: Union[ExperimentResult, Baseline]) -> str:
-    known = run.configuration if isinstance(run, Baseline) else run.meta
-    return str(known.get("version") or "")
 
 
 def _compare(

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Uni
 
 from ..errors import ConfigurationError
 from ..results.stored import mapping_of
-from .compare import CandidateComparison, Run, compare, load_run
+from .compare import CandidateComparison, compare
 from .deltas import WORSE
 from .measures import PASS_FAIL
 from .pricing import Prices, check_prices
+from .sides import Run, load_run
 from .summary import ExperimentResult, PathLike
 
 if TYPE_CHECKING:

@@ -1,0 +1,79 @@
+"""The runs that a comparison is given: directories, results, baseline files."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, List, Optional, Sequence, Union
+
+from ..errors import ConfigurationError
+from .baseline import Baseline, load_baseline
+from .summary import ExperimentResult, PathLike, load_result
+
+Run = Union[PathLike, ExperimentResult, Baseline]
+
+
+@dataclass(frozen=True, repr=False)
+class Side:
+    """One run of a comparison; ``result`` is None for an imported baseline."""
+
+    name: str
+    baseline: Baseline
+    result: Optional[ExperimentResult] = None
+
+    def __repr__(self) -> str:
+        return "<Side {!r}>".format(self.name)
+
+
+def load_sides(runs: Sequence[Run], names: Optional[Sequence[str]]) -> List[Side]:
+    """The runs of a comparison, read and named.
+
+    Raises:
+        ConfigurationError: One of them is no run.
+        ResultsDirectoryError: A directory cannot be read.
+    """
+    loaded = [load_run(run) for run in runs]
+    chosen = list(names) if names is not None else _names(loaded)
+    sides = []
+    for name, run in zip(chosen, loaded):
+        if isinstance(run, ExperimentResult):
+            sides.append(Side(str(name), Baseline.of(run), run))
+        else:
+            sides.append(Side(str(name), run))
+    return sides
+
+
+def load_run(run: Any) -> Union[ExperimentResult, Baseline]:
+    """A run from whatever names one: a result, a baseline, a directory, a baseline file.
+
+    Raises:
+        ConfigurationError: It is none of these.
+        ResultsDirectoryError: The directory cannot be read.
+    """
+    if isinstance(run, (ExperimentResult, Baseline)):
+        return run
+    if not isinstance(run, (str, os.PathLike)):
+        raise ConfigurationError(
+            "A run is a results directory, a loaded result or a baseline file, not {!r}.".format(
+                run
+            )
+        )
+    return load_baseline(run) if os.path.isfile(run) else load_result(run)
+
+
+def _names(runs: Sequence[Union[ExperimentResult, Baseline]]) -> List[str]:
+    """Short names that differ: the version, else the run's name, numbered where they are equal."""
+    versions = [_version(run) for run in runs]
+    usable = all(versions) and len(set(versions)) == len(versions)
+    chosen = versions if usable else [run.name for run in runs]
+    counts = Counter(chosen)
+    return [
+        name if counts[name] == 1 else "{} #{}".format(name, place + 1)
+        for place, name in enumerate(chosen)
+    ]
+
+
+def _version(run: Union[ExperimentResult, Baseline]) -> str:
+    known = run.configuration if isinstance(run, Baseline) else run.meta
+    return str(known.get("version") or "")
