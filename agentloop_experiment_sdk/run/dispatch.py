@@ -141,7 +141,7 @@ class Dispatch:
         root = self._directory.path
         task = self._tasks.get(saved.task_id) or attempts.read_task(root, saved.task_id)
         document = attempts.read_solution(root, saved.key)
-        if task is None or document is None:
+        if task is None or document is None or attempts.number_of(document) != saved.number:
             return None
         return Answer(
             task,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any, Awaitable, Callable, Mapping
+from typing import Any, Awaitable, Callable, Mapping, Optional
 
-from .. import tracing
+from .. import jsontext, tracing
 from ..models import Attempt, Result, SolutionOutput
 from ..scope import AttemptScope, entered
 from ..solutions.call import Prepared, failure_from, finish_async, needs_loop, to_output
@@ -17,12 +18,14 @@ from ..solutions.call import Prepared, failure_from, finish_async, needs_loop, t
 class CallFacts:
     """What all calls of a run share.
 
-    ``solution`` is the prepared callable; ``extra`` goes into ``task.metadata``.
+    ``solution`` is the prepared callable; ``extra`` goes into ``task.metadata``; ``refused`` is
+    told of a refusal inside a call: reason, and the seconds the agent asked to be left alone.
     """
 
     solution: Prepared
     record_id: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
+    refused: Optional[Callable[[Attempt, str, Optional[float]], None]] = None
 
 
 class Call:
@@ -40,6 +43,8 @@ class Call:
             facts.record_id, str(attempt.task.metadata.get("dataset_item_id", ""))
         )
         self.scope.outer_span_id = tracing.open_span_id()
+        if facts.refused is not None:
+            self.scope.on_refusal = functools.partial(facts.refused, attempt)
         self._taken = threading.Lock()
         self.mark_start()
 
@@ -53,8 +58,13 @@ class Call:
         return self._taken.acquire(blocking=False)
 
     def result(self, output: SolutionOutput) -> Result:
-        """What the attempt came to, as of now."""
+        """What the attempt came to, as of now.
+
+        The output is taken as plain JSON values: what the agent changes later, or an iterator that
+        can be read once, is the same on disk and in SLS.
+        """
         took = time.perf_counter() - self._began
+        output = _taken(output)
         trace_id = tracing.valid_trace_id(output.meta.get("traceId")) or self.scope.trace_id
         return Result(
             self.attempt,
@@ -74,6 +84,18 @@ class Call:
     def was_stopped(self) -> bool:
         """Whether the run's own stop ended the attempt."""
         return self.scope.cancelled
+
+
+def _taken(output: SolutionOutput) -> SolutionOutput:
+    meta = jsontext.to_jsonable(output.meta)
+    if not isinstance(meta, dict):
+        meta = {} if meta is None else {"meta": meta}
+    return SolutionOutput(
+        output.success,
+        jsontext.to_jsonable(output.output),
+        jsontext.to_jsonable(output.trajectory),
+        meta,
+    )
 
 
 def invoke(

@@ -136,12 +136,12 @@ def with_failed(
     every: Sequence[Attempt], due: Sequence[Attempt], saved: Mapping[Any, Saved]
 ) -> List[Attempt]:
     """``due`` and the attempts that failed before, as their next try, in order."""
-    wanted = {attempt.key for attempt in due}
+    wanted = {attempt.key: attempt for attempt in due}
     again: List[Attempt] = []
     for attempt in every:
         known = saved.get(attempt.key)
         if attempt.key in wanted:
-            again.append(attempt)
+            again.append(wanted[attempt.key])
         elif known is not None and known.status == "failed":
             again.append(Attempt(attempt.task, attempt.repeat_id, known.number + 1))
     return again
