@@ -133,6 +133,7 @@ def _get_logs_old(platform: Platform, request: Request) -> Reply:
             "x-log-progress": "Complete",
             "x-log-count": str(len(rows)),
             "x-log-has-sql": "false" if found.sql is None else "true",
+            "x-log-query-info": '{"mode":0}',
         }
     )
     return reply
@@ -144,7 +145,8 @@ def _page(
     line = min(_whole(asked, "line", _MAX_LINES), _MAX_LINES)
     found = read_logs(platform, _log_query(platform, request, asked), _MAX_LINES)
     if found.sql is not None:
-        return found.rows, found
+        own = {"__time__": str(asked["from"]), "__source__": ""}  # which clients expect of any row
+        return [dict(own, **row) for row in found.rows], found
     # equal times stay in arrival order, in both directions
     rows = sorted(found.rows, key=lambda row: int(row["__time__"]))
     if asked.get("reverse"):

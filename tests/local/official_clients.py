@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Dict
 
 from alibabacloud_agentloop20260520 import models
 from alibabacloud_agentloop20260520.client import Client
@@ -59,3 +59,25 @@ def new_run(local: LocalAgentLoop, **fields: Any) -> str:
         **fields,
     )
     return str(openapi_client(local).create_experiment_run("local", request).body.record_id)
+
+
+NODES = [{"id": "n", "type": "project", "parameters": {"question": "user_query", "none": "x"}}]
+
+
+def preview(client: Client, trace: Any = None, **changes: Any) -> Any:
+    """The answer to a preview of one trace, or of all."""
+    body: Dict[str, Any] = {
+        "fromTime": 0,
+        "toTime": 4_000_000_000,
+        "source": {
+            "type": "logstore",
+            "logstore": {
+                "project": "local-project",
+                "logstore": "logstore-tracing",
+                "query": '(*) and traceId: "{}"'.format(trace) if trace else "*",
+            },
+        },
+        "pipeline": {"nodes": NODES},
+    }
+    body.update(changes)
+    return client.preview_pipeline("local", models.PreviewPipelineRequest().from_map(body)).body

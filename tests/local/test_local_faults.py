@@ -7,8 +7,7 @@ import time
 
 import pytest
 from alibabacloud_agentloop20260520 import models as m
-from official_clients import log_client, new_run, openapi_client, put
-from test_local_openapi import preview
+from official_clients import log_client, new_run, openapi_client, preview, put
 
 SPACE = "local"
 STORE = "experiment_detail"

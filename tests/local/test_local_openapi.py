@@ -6,7 +6,7 @@ import pytest
 from alibabacloud_agentloop20260520 import models as m
 from alibabacloud_tea_openapi import utils_models
 from darabonba.runtime import RuntimeOptions
-from official_clients import new_run
+from official_clients import NODES, new_run, preview
 
 OFFLINE = [m.OfflineExperimentConfig(name="A", label="A")]
 SPACE = "local"
@@ -343,8 +343,6 @@ def test_page_numbers_must_be_numbers(client, code_of):
 
 # --- pipelines
 
-NODES = [{"id": "n", "type": "project", "parameters": {"question": "user_query", "none": "x"}}]
-
 
 def pipeline_request(name):
     return m.CreatePipelineRequest().from_map(
@@ -377,24 +375,6 @@ def test_a_pipeline_is_created_read_listed_and_deleted(client, code_of):
     client.delete_pipeline(SPACE, "pipe-1", m.DeletePipelineRequest())
     gone = (404, "PipelineNotExist")
     assert code_of(client.get_pipeline, SPACE, "pipe-1", m.GetPipelineRequest()) == gone
-
-
-def preview(client, trace=None, **changes):
-    body = {
-        "fromTime": 0,
-        "toTime": 4_000_000_000,
-        "source": {
-            "type": "logstore",
-            "logstore": {
-                "project": "local-project",
-                "logstore": "logstore-tracing",
-                "query": '(*) and traceId: "{}"'.format(trace) if trace else "*",
-            },
-        },
-        "pipeline": {"nodes": NODES},
-    }
-    body.update(changes)
-    return client.preview_pipeline(SPACE, m.PreviewPipelineRequest().from_map(body)).body
 
 
 def test_a_preview_sees_the_trace_it_is_bound_to(local, client):
