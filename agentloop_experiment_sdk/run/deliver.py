@@ -24,7 +24,7 @@ from ..results.stored import StoredResults
 from .advice import undelivered_message
 from .dispatch import Destination, Dispatch
 from .flow import Flow
-from .record import RecordReporter
+from .record import Counts, RecordReporter
 from .settings import RunSettings
 from .tally import Tally
 
@@ -119,7 +119,7 @@ class _Sending:
     def _send(self, due: List[Saved]) -> None:
         directory = self._directory
         tally = Tally(self._total, directory.state.saved.values())
-        reporter = RecordReporter(self._api, self._plan.agent_space, self._record_id)
+        reporter = _NoReport(self._api, self._plan.agent_space, self._record_id)
         flow = Flow(directory, reporter, self._settings, (), tally)
         destination = Destination(
             self._plan,
@@ -150,6 +150,13 @@ class _Sending:
             self._directory.update_meta(
                 status=directories.COMPLETED, finished_at=int(time.time() * 1000)
             )
+
+
+class _NoReport(RecordReporter):
+    """A delivery that fails says nothing about the run, whose record may be completed."""
+
+    def fail_now(self, counts: Counts, timeout: float) -> None:
+        """Leave the record as it is."""
 
 
 class _NoEngine:

@@ -133,7 +133,7 @@ def turn(message: str, session_id: str, turn_index: int, task: Any) -> List[str]
 def test_conversations_are_held_in_the_processes(
     pool: ProcessPoolExecutor, local: LocalAgentLoop, tmp_path: Path
 ) -> None:
-    rows = [{"id": str(n), "input": ["hello", "bye"]} for n in range(3)]
+    rows = [{"id": str(n), "turns": ["hello", "bye"]} for n in range(3)]
     config = local_config(local, local.create_plan(local.load_dataset(rows, "conversations")))
     with http_agent(lambda body: {"output": "hi"}) as url:
         record_id = run_multi_turn_experiment(config, url, result_dir=tmp_path / "h", executor=pool)
@@ -185,35 +185,27 @@ def test_a_broken_pool_ends_the_run_and_a_new_one_completes_it(
     pool: ProcessPoolExecutor, local: LocalAgentLoop, tmp_path: Path
 ) -> None:
     """The deadly row is found out: it runs alone, and fails when the pool breaks again."""
-    config = config_for(local, 12)
-    deadly = Deadly("2")
-    with pytest.raises(RunAbortedError, match="Run again with a new executor"):
-        run(config, deadly, tmp_path, executor=pool)
-    state = journal(tmp_path)
-    assert meta_of(tmp_path)["status"] == "failed"
-    suspects = {tuple(key) for key in meta_of(tmp_path)["suspects"]}
-    assert suspects and not suspects & set(state.saved)
-    with started_pool(2) as second:
-        result = run(config, deadly, tmp_path, executor=second)
-    failed = [row for row in local.rows(result.record_id) if row["dataset.id"] == "2"]
+    notes, path = tmp_path / "notes", tmp_path / "r"
+    notes.mkdir()
+    config, solution = config_for(local, 12), Deadly(notes, "1")
+    with pytest.raises(RunAbortedError, match="Run again with a new executor") as caught:
+        run(config, solution, path, executor=pool)
+    assert caught.value.code == "ExecutorBroken"
+    assert meta_of(path)["status"] == "failed"
+    suspects = {tuple(key) for key in meta_of(path)["suspects"]}
+    assert len(suspects) > 1 and not suspects & set(journal(path).saved)
+    note(notes, "gate")
+    with started_pool() as second, pytest.raises(RunAbortedError):
+        run(config, solution, path, executor=second)
+    # all rows but those that were in flight at the first break, and of them one that is innocent
+    assert len(journal(path).saved) == 12 - len(suspects) + 2
+    with started_pool() as third:
+        result = run(config, solution, path, executor=third)
+    failed = [row for row in local.rows(result.record_id) if row["dataset.id"] == "1"]
     assert "WorkerLost" in failed[0]["experiment_output"]
     assert counters(local, result.record_id) == completed(12, failed=1)
     assert sorted(items(local, result.record_id), key=int) == [str(n) for n in range(12)]
-
-
-def test_two_deadly_rows_take_a_pool_each(
-    pool: ProcessPoolExecutor, local: LocalAgentLoop, tmp_path: Path
-) -> None:
-    config, deadly = config_for(local, 8), Deadly("0", "1")
-    pools = [pool]
-    for _ in range(2):
-        with pytest.raises(RunAbortedError):
-            run(config, deadly, tmp_path, executor=pools[-1])
-        pools.append(started_pool(2))
-    result = run(config, deadly, tmp_path, executor=pools[-1])
-    for used in pools[1:]:
-        used.shutdown()
-    assert counters(local, result.record_id) == completed(8, failed=2)
+    assert not {tuple(key) for key in meta_of(path)["suspects"]} - set(journal(path).saved)
 
 
 def test_stop_cancels_async_rows_in_the_processes(
@@ -229,7 +221,7 @@ def test_stop_cancels_async_rows_in_the_processes(
     result = experiment.run()
     stopper.join()
     wait_until(lambda: len(names(notes, "cancelled")) >= 2)
-    assert result.counts.done == 0 and not solutions(tmp_path / "r")
+    assert result.counts.succeeded == 0 and not solutions(tmp_path / "r")
     assert len(names(notes, "begun")) < 9
     assert counters(local, result.record_id)["status"] == "failed"
     # and the same pool takes the next run
@@ -268,21 +260,25 @@ def test_stop_kills_the_commands_of_the_processes(
     wait_until(lambda: not any(map(is_alive, pids)))
 
 
+def body(task: Any) -> Any:
+    return dict(task.input)
+
+
 def test_stop_ends_the_http_calls_of_the_processes(
     pool: ProcessPoolExecutor, local: LocalAgentLoop, tmp_path: Path
 ) -> None:
     asked, gate = threading.Semaphore(0), threading.Event()
 
-    def reply(body: Any) -> Any:
+    def reply(question: Any) -> Any:
         asked.release()
         gate.wait(60)
         return {}
 
     with http_agent(reply) as url:
-        solution = http_solution_with(url, timeout=600)
+        solution = http_solution_with(url, body_builder=body, timeout=600)
         experiment = Experiment(config_for(local, 6), solution, tmp_path, executor=pool)
         stopper = threading.Thread(
-            target=lambda: [asked.acquire(timeout=60), asked.acquire(timeout=60), experiment.stop()]
+            target=lambda: [asked.acquire(), asked.acquire(), experiment.stop()], daemon=True
         )
         stopper.start()
         result = experiment.run()
@@ -290,7 +286,7 @@ def test_stop_ends_the_http_calls_of_the_processes(
         # the processes are free again although the agent has not answered
         assert list(pool.map(os.nice, [0, 0])) == [os.nice(0)] * 2
         gate.set()
-    assert not solutions(tmp_path) and result.counts.done == 0
+    assert not solutions(tmp_path) and result.counts.succeeded == 0
 
 
 def test_task_timeout_counts_from_the_call_and_row_retries_hold(
