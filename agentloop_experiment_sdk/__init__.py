@@ -49,7 +49,15 @@ if TYPE_CHECKING:
     from .results.stored import ResultRow
     from .run.check import CheckItem, CheckReport
     from .run.deliver import DeliveryReport, deliver
-    from .run.events import AttemptDone, Event, Progress, RecordCreated, RowsDelivered, RunFinished
+    from .run.events import (
+        AttemptDone,
+        Event,
+        LimitChanged,
+        Progress,
+        RecordCreated,
+        RowsDelivered,
+        RunFinished,
+    )
     from .run.rescore import evaluate
     from .run.single import call_solution
     from .solutions.command import command_solution, command_solution_with
@@ -82,6 +90,7 @@ _LAZY = {
     "Event": "run.events",
     "ExperimentResult": "report.summary",
     "GateResult": "report.gate",
+    "LimitChanged": "run.events",
     "LocalAgentLoop": "local",
     "MetricResult": "evaluate.metric",
     "PlanSummary": "plan.connection",
@@ -154,6 +163,7 @@ __all__ = [
     "ExperimentResult",
     "GateResult",
     "HttpRequestSpec",
+    "LimitChanged",
     "LocalAgentLoop",
     "MetricResult",
     "PlanError",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .run.settings import RunSettings
 
 Path = Union[str, "os.PathLike[str]"]
+Workers = Union[int, str, Sequence[int]]
 
 
 class Experiment:
@@ -30,7 +31,10 @@ class Experiment:
             ``SolutionOutput`` or any value.
         result_dir: The results directory.
         n_repeat: How often each row is run.
-        n_workers: How many rows run at once.
+        n_workers: How many rows run at once. A range such as ``(4, 32)`` lets the run find out how
+            many the agent bears: it begins with the lower number, runs more while that does no
+            harm, and fewer after 429, 503 and the like, and when answers take twice as long.
+            ``"auto"`` is the range from 1 to 64, beginning with 4.
         serial: With one worker, run a sync solution in the calling thread.
         resume: None goes on with an earlier run of the same experiment in ``result_dir`` and moves
             any other one to ``history/``; True demands that there is one to go on with; False
@@ -57,6 +61,7 @@ class Experiment:
         fsync: Flush every file to the disk: safe against power loss, and slower.
         executor: A ``concurrent.futures.Executor`` or a ``distributed.Client`` that runs the rows
             elsewhere; its own size then counts, not ``n_workers``.
+        max_rps: The most rows to start per second, evenly spaced; None for no limit.
 
     Raises:
         ConfigurationError: An argument cannot be used.
@@ -68,7 +73,7 @@ class Experiment:
         solution: Any,
         result_dir: Path = "./results",
         n_repeat: int = 1,
-        n_workers: int = 4,
+        n_workers: Workers = 4,
         *,
         serial: bool = False,
         resume: Optional[bool] = None,
@@ -91,6 +96,7 @@ class Experiment:
         stop_grace: float = 5.0,
         fsync: bool = False,
         executor: Any = None,
+        max_rps: Optional[float] = None,
     ) -> None:
         options = dict(locals())
         for name in ("self", "config", "solution", "item_ids", "parameters"):
@@ -179,7 +185,7 @@ def run_experiment(
     solution: Any,
     result_dir: Path = "./results",
     n_repeat: int = 1,
-    n_workers: int = 1,
+    n_workers: Workers = 1,
     **options: Any,
 ) -> str:
     """Run the plan's dataset through ``solution``, one row after the other.
@@ -193,7 +199,7 @@ def run_experiment(
             ``SolutionOutput`` or any value.
         result_dir: The results directory. A run in the directory of an earlier one goes on with it.
         n_repeat: How often each row is run.
-        n_workers: How many rows run at once.
+        n_workers: How many rows run at once; a range or ``"auto"`` as for ``Experiment``.
         **options: The other options of ``Experiment``.
 
     Returns:
@@ -210,7 +216,7 @@ def run_experiment_parallel(
     solution: Any,
     result_dir: Path = "./results",
     n_repeat: int = 1,
-    n_workers: int = 4,
+    n_workers: Workers = 4,
     **options: Any,
 ) -> str:
     """Run the plan's dataset through ``solution``, ``n_workers`` rows at once.
@@ -227,7 +233,7 @@ def run_multi_turn_experiment(
     session_id: Optional[str] = None,
     result_dir: Path = "./results",
     n_repeat: int = 1,
-    n_workers: int = 4,
+    n_workers: Workers = 4,
     parallel: bool = True,
     **solution_options: Any,
 ) -> str:
@@ -250,7 +256,7 @@ def run_multi_turn_experiment(
 
     made_with, options = _split_options(solution_options)
     solution = multi_turn_http_solution_with(url, session_id=session_id, **made_with)
-    workers = n_workers if parallel else 1
+    workers: Workers = n_workers if parallel else 1
     return _record_id(config, solution, result_dir, n_repeat, workers, not parallel, options)
 
 
@@ -261,7 +267,7 @@ def run_multi_turn_agent_experiment(
     session_id: Optional[str] = None,
     result_dir: Path = "./results",
     n_repeat: int = 1,
-    n_workers: int = 1,
+    n_workers: Workers = 1,
     parallel: bool = False,
     **solution_options: Any,
 ) -> str:
@@ -284,7 +290,7 @@ def run_multi_turn_agent_experiment(
 
     made_with, options = _split_options(solution_options)
     solution = multi_turn_cli_solution(command_builder, session_id=session_id, **made_with)
-    workers = n_workers if parallel else 1
+    workers: Workers = n_workers if parallel else 1
     return _record_id(config, solution, result_dir, n_repeat, workers, not parallel, options)
 
 
@@ -314,7 +320,7 @@ def _record_id(
     solution: Any,
     result_dir: Path,
     n_repeat: int,
-    n_workers: int,
+    n_workers: Workers,
     serial: bool,
     options: Mapping[str, Any],
 ) -> str:
@@ -329,12 +335,12 @@ def _settings(
     item_ids: Optional[Sequence[Any]],
     parameters: Optional[Mapping[str, Any]],
 ) -> RunSettings:
-    from .run.settings import RunSettings
+    from .run.settings import RunSettings, concurrency
 
     return RunSettings(
         item_ids=None if item_ids is None else tuple(item_ids),
         parameters={} if parameters is None else parameters,
-        **options,
+        **{**options, **concurrency(options["n_workers"])},
     )
 
 

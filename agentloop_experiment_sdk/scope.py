@@ -28,6 +28,7 @@ class AttemptScope:
         self.trace_id: Optional[str] = None
         self.outer_span_id: Optional[int] = None
         self.cancelled = False
+        self.on_refusal: Optional[Callable[[str, Optional[float]], object]] = None
         self._changed = threading.Condition()
         self._serial = itertools.count()
         self._callbacks: Dict[int, Callable[[], object]] = {}
@@ -37,6 +38,16 @@ class AttemptScope:
         """Record the trace id that a call made inside the attempt carried; the first one stays."""
         if self.trace_id is None:
             self.trace_id = trace_id
+
+    def note_refusal(self, reason: str, retry_after: Optional[float] = None) -> None:
+        """Tell the run at once that the agent asked for fewer calls, even if a retry succeeds.
+
+        Args:
+            reason: Such as ``429``.
+            retry_after: Seconds that the agent asked to be left alone.
+        """
+        if self.on_refusal is not None:
+            self.on_refusal(reason, retry_after)
 
     @contextlib.contextmanager
     def on_cancel(self, callback: Callable[[], object]) -> Iterator[None]:

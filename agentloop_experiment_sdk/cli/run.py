@@ -227,6 +227,7 @@ _EVENTS = {
     "RecordCreated": "record_created",
     "AttemptDone": "attempt_done",
     "RowsDelivered": "rows_delivered",
+    "LimitChanged": "limit_changed",
     "Progress": "progress",
     "RunFinished": "run_finished",
 }

@@ -38,6 +38,18 @@ class RowsDelivered:
 
 
 @dataclass(frozen=True)
+class LimitChanged:
+    """Fewer attempts may run at once from now on. ``reason``: ``429``, ``503``, ``latency``…"""
+
+    before: int
+    after: int
+    reason: str
+
+    def __str__(self) -> str:
+        return "limit {}→{}: {}".format(self.before, self.after, self.reason)
+
+
+@dataclass(frozen=True)
 class Progress:
     """How far the run is.
 
@@ -89,4 +101,4 @@ def tell(listeners: Iterable[Callable[[Event], None]], event: Event) -> None:
             logger.exception("A listener of the run's events raised; the run goes on.")
 
 
-Event = Union[RecordCreated, AttemptDone, RowsDelivered, Progress, RunFinished]
+Event = Union[RecordCreated, AttemptDone, RowsDelivered, LimitChanged, Progress, RunFinished]

@@ -12,18 +12,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import (
-    Any,
-    Callable,
-    Deque,
-    Dict,
-    List,
-    Mapping,
-    Optional,
-    Protocol,
-    Sequence,
-    Set,
-)
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Protocol, Sequence, Set
 
 from ..models import Attempt, Result
 from ..results.delivery import Outgoing
@@ -34,10 +23,11 @@ from .backlog import already_delivered
 from .dispatch import Dispatch
 from .engine import Engine, Outlet
 from .events import AttemptDone, Event, Progress, RowsDelivered, tell
-from .messages import Delivered, Dropped, Scored, Stop, Undeliverable, Written
+from .messages import Answered, Delivered, Dropped, Refused, Scored, Stop, Undeliverable, Written
 from .record import RecordReporter
 from .scoring import ScoringPool
 from .settings import RunSettings
+from .starts import Starts
 from .tally import FailureLimits, Tally
 from .writers import WriterPool
 
@@ -104,6 +94,7 @@ class Flow:
         )
         self._progress = _Progress(deque(due))
         self._window = 2 * settings.n_workers
+        self.starts = Starts(settings, self._inbox, clock)
         self._began = clock()
         self._delivered = already_delivered(directory, self._progress.due)
         self._in_sls: Set[Key] = set()
@@ -124,7 +115,10 @@ class Flow:
 
     def outlet(self, writers: WriterPool) -> Outlet:
         """Where an engine puts what comes out: results go to disk, the rest comes here."""
-        return Outlet(writers.put, lambda attempt, error: self._inbox.put(Dropped(attempt, error)))
+        return Outlet(
+            self.starts.heard_by(writers.put),
+            lambda attempt, error: self._inbox.put(Dropped(attempt, error)),
+        )
 
     def written(
         self, result: Result, saved: Optional[Saved], error: Optional[BaseException]
@@ -203,7 +197,7 @@ class Flow:
             self._delivered,
             rate,
             left / rate if rate else None,
-            self._settings.n_workers,
+            self.starts.limit,
         )
 
     def _is_executing(self) -> bool:
@@ -219,13 +213,16 @@ class Flow:
     def _fill(self) -> None:
         state = self._progress
         while state.due and state.in_flight < self._window and not state.stopping:
+            if not self.starts.may_start(state.due[0]):
+                return
             state.in_flight += 1
             self._engine.submit(state.due.popleft())
 
     def _receive(self) -> List[Any]:
         """What has come in, at most a batch; waits a little for the first."""
         try:
-            messages = [self._inbox.get(timeout=_TICK_S if self._progress.stopping else 1.0)]
+            pause = _TICK_S if self._progress.stopping else self.starts.pause
+            messages = [self._inbox.get(timeout=pause)]
         except queue.Empty:
             return []
         while len(messages) < _BATCH:
@@ -239,8 +236,13 @@ class Flow:
         done = [message for message in messages if isinstance(message, Written)]
         self._settle(done)
         for message in messages:
-            if isinstance(message, Dropped):
+            if isinstance(message, (Answered, Refused)):
+                change = self.starts.regulate(message)
+                if change is not None:
+                    self._tell(change)
+            elif isinstance(message, Dropped):
                 self._progress.in_flight -= 1
+                self.starts.dropped(message.attempt)
                 if message.error is not None:
                     self._begin_stop(message.error)
             elif isinstance(message, Undeliverable):

@@ -8,6 +8,7 @@ from typing import Any, List, Mapping, Optional
 from ..models import Attempt, Result
 from ..results.delivery import Outgoing
 from ..results.journal import Saved
+from .limits import Signal
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,22 @@ class Undeliverable:
 
     row: Outgoing
     reason: str
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An attempt that runs no longer; its result is being written."""
+
+    attempt: Attempt
+    signal: Signal
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The agent refused a call of an attempt that runs on."""
+
+    attempt: Attempt
+    signal: Signal
 
 
 @dataclass(frozen=True)

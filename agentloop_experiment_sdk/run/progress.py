@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, Dict, Optional, Union
 
 from ..errors import ConfigurationError
-from .events import Event, Progress, RecordCreated, RunFinished
+from .events import Event, LimitChanged, Progress, RecordCreated, RunFinished
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +58,8 @@ class ProgressLog:
             logger.info("Experiment record %s %s: %s", event.record_id, verb, event.record_name)
         elif isinstance(event, Progress):
             self._progress(event)
+        elif isinstance(event, LimitChanged):
+            logger.info("%s", event)
         elif isinstance(event, RunFinished):
             logger.info(
                 "Experiment record %s %s; %d rows undelivered.",
@@ -108,19 +110,30 @@ class _Bar:
     def __init__(self, tqdm: Any) -> None:
         self._tqdm = tqdm
         self._bar: Any = None
+        self._change: Optional[LimitChanged] = None
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Progress):
             if self._bar is None:
                 self._bar = self._tqdm(total=event.total, unit="row", dynamic_ncols=True)
             self._bar.n = event.done
-            shown = {"failed": event.failed, "to deliver": event.done - event.delivered}
-            shown["limit"] = event.limit
+            shown: Dict[str, Any] = {"failed": event.failed}
+            shown["to deliver"] = event.done - event.delivered
+            shown["limit"] = self._limit_text(event.limit)
             self._bar.set_postfix(shown, refresh=False)
             self._bar.update(0)
         elif isinstance(event, RunFinished) and self._bar is not None:
             self._bar.refresh()
             self._bar.close()
+        elif isinstance(event, LimitChanged):
+            self._change = event
+
+    def _limit_text(self, limit: int) -> str:
+        """The limit, and why it is what it is while it is what it last fell to."""
+        change = self._change
+        if change is None or change.after != limit:
+            return str(limit)
+        return "{}→{}: {}".format(change.before, limit, change.reason)
 
 
 def _duration(seconds: float) -> str:

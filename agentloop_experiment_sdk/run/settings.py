@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 from ..errors import ConfigurationError
 from .events import Event
+from .limits import AUTO, AUTO_BEGIN
 from .progress import Listener, progress_listener
 
 COMPLETE, HOLD = "complete", "hold"
@@ -45,6 +46,9 @@ class RunSettings:
     stop_grace: float = 5.0
     fsync: bool = False
     executor: Any = None
+    max_rps: Optional[float] = None
+    fewest_workers: Optional[int] = None
+    first_workers: Optional[int] = None
 
     def __post_init__(self) -> None:
         try:
@@ -59,6 +63,11 @@ class RunSettings:
         for name in ("task_timeout", "drain_timeout", "stop_grace"):
             check_seconds(name, getattr(self, name))
         _check_max_failures(self.max_failures)
+        _check_rate(self.max_rps)
+        if self.executor is not None and self.fewest_workers is not None:
+            raise ConfigurationError(
+                "An executor has a size of its own; give n_workers as a number with it."
+            )
         if self.resume not in (None, True, False):
             raise _unusable("resume", self.resume, "None, True or False")
         if self.on_undelivered not in (COMPLETE, HOLD):
@@ -77,6 +86,38 @@ class RunSettings:
         """What ``experiment_config`` of every row says."""
         fields = {"version": self.version, "parameters": dict(self.parameters)}
         return {name: value for name, value in fields.items() if value}
+
+
+def concurrency(n_workers: Any) -> Dict[str, int]:
+    """The settings that ``n_workers`` stands for: a number, a range, or ``"auto"``.
+
+    Raises:
+        ConfigurationError: It is none of these.
+    """
+    if n_workers == "auto":
+        fewest, most = AUTO
+        return {"n_workers": most, "fewest_workers": fewest, "first_workers": AUTO_BEGIN}
+    if isinstance(n_workers, (tuple, list, range)):
+        fewest, most = _ends(n_workers)
+        return {"n_workers": most, "fewest_workers": fewest}
+    return {"n_workers": n_workers}
+
+
+def _ends(given: Any) -> Tuple[int, int]:
+    if isinstance(given, range) and len(given) > 0:
+        given = (given[0], given[-1])
+    whole = [item for item in given if isinstance(item, int) and not isinstance(item, bool)]
+    if len(whole) != 2 or len(given) != 2 or not 1 <= whole[0] <= whole[1]:
+        raise _unusable(
+            "n_workers", given, 'a whole number, a range such as (4, 32), or "auto" (1 to 64)'
+        )
+    return whole[0], whole[1]
+
+
+def _check_rate(value: Any) -> None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if value is not None and not (number and 0 < value < float("inf")):
+        raise _unusable("max_rps", value, "a number of starts per second above 0, or None")
 
 
 def _check_count(name: str, value: Any, least: int) -> None:

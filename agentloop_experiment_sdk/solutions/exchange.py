@@ -53,6 +53,7 @@ class _Call:
     pause: Pause
     began: float
     retries_left: int
+    scope: Optional[AttemptScope]
     attempt_began: float = 0.0
 
     def elapsed_ms(self) -> float:
@@ -95,9 +96,18 @@ def run_exchange(
     record.secrets = secret_values(headers, spec.params, spec.url)
     interruption = Interruption()
     wait = pause or interruption.pause
-    retries = options.transport_retries
     call = _Call(
-        record, request, transport, options, deadline, interruption, clock, wait, began, retries
+        record,
+        request,
+        transport,
+        options,
+        deadline,
+        interruption,
+        clock,
+        wait,
+        began,
+        options.transport_retries,
+        scope,
     )
     with _cancelled_by(scope, interruption):
         answer = _answer(call, on_event)
@@ -181,6 +191,8 @@ def _attempt(call: _Call) -> Exchange:
         else:
             response = exchange.response
             asked_for = retry_after(response.headers.get("retry-after"))
+            if response.status in _RETRIED and call.scope is not None:
+                call.scope.note_refusal(str(response.status), asked_for)
             wait = wait if asked_for is None else asked_for
             if response.status not in _RETRIED or not _may_retry(call, wait):
                 return exchange
