@@ -224,7 +224,7 @@ class ExperimentRun:
         self._reporter = RecordReporter(api, opened.plan.agent_space, record_id, now=self._now)
         flow = Flow(directory, self._reporter, settings, opened.due, opened.tally)
         writers = WriterPool(self._writer(opened), flow.written, min(2, settings.n_workers))
-        facts = CallFacts(self._prepared, record_id, self._task_facts())
+        facts = CallFacts(self._prepared, record_id, self._task_facts(), flow.starts.on_refusal)
         if self._cluster is not None:
             self._cluster.suspects.update(map(tuple, directory.meta.get("suspects") or ()))
         workers = Workers(
