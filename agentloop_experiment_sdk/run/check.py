@@ -15,6 +15,7 @@ from ..plan.config import AgentLoopConfig
 from ..plan.tasks import load_tasks
 from ..results.archive import own_entries
 from ..results.pipeline import UnboundSourceError, preview_body
+from .cluster import Cluster
 from .settings import RunSettings
 from .single import call_solution
 
@@ -83,6 +84,8 @@ class Check:
             limit: Call the agent for so many rows; None or 0 calls it not at all.
         """
         self._try("results directory", self._directory)
+        if self._settings.executor is not None:
+            self._try("executor", self._workers)
         access = self._try("credentials", self._credentials)
         if access is not None:
             api = AgentLoopApi(access)
@@ -126,6 +129,17 @@ class Check:
         if not os.access(path, os.W_OK):
             raise ExperimentError("{} is not writable. Pass another result_dir.".format(path))
         return True, "{} is writable{}".format(path, _occupied(path))
+
+    def _workers(self) -> Tuple[Any, str]:
+        settings = self._settings
+        cluster = Cluster(settings.executor, self._solution, {}, settings.task_timeout)
+        try:
+            at_once = cluster.make_ready(settings.n_workers)
+        finally:
+            cluster.dismiss()
+        return at_once, "a worker has loaded the solution; {} rows in its hands at once".format(
+            at_once
+        )
 
     def _credentials(self) -> Tuple[Any, str]:
         access = self._config.connection.access()

@@ -10,7 +10,6 @@ import tempfile
 import threading
 import time
 import uuid
-import weakref
 from concurrent.futures import Executor, Future
 from typing import Any, Callable, List, Mapping, Optional, Set, Union
 
@@ -133,7 +132,6 @@ class Cluster:
     def _make_stop_file(self) -> None:
         handle, self._stop_file = tempfile.mkstemp(prefix="agentloop-run-")
         os.close(handle)
-        weakref.finalize(self, _remove, self._stop_file)
 
     def _start_workers(self, n_workers: int, is_stopped: Callable[[], bool]) -> None:
         processes = _is_process_pool(self.executor)

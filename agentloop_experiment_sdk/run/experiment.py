@@ -28,7 +28,7 @@ from ..cloud.agentloop import AgentLoopApi
 from ..cloud.sls import SlsLogstore
 from ..errors import CloudError, ExperimentError
 from ..evaluate.evaluator import named_evaluators
-from ..models import Task
+from ..models import Attempt, Task
 from ..plan.config import AgentLoopConfig
 from ..results import directory as directories
 from ..results.attempts import AttemptWriter, Stamp, experiment_key
@@ -93,6 +93,7 @@ class ExperimentRun:
         self._api: Optional[AgentLoopApi] = None
         self._flow: Optional[Flow] = None
         self._stop_asked = False
+        self._record_complete = False
         self.used = False
         self._outcome: Optional[RunOutcome] = None
         self._error: Optional[BaseException] = None
@@ -118,6 +119,9 @@ class ExperimentRun:
                 # bounded: the interruption may have come before the flow began to run
                 self._flow.finished.wait(self._settings.stop_grace + _PATIENCE_S)
             raise
+        finally:
+            if self._cluster is not None:
+                self._cluster.dismiss()
 
     async def execute_async(self) -> RunOutcome:
         """The same, awaited: async solutions run on the caller's loop, all else off it.
@@ -220,13 +224,11 @@ class ExperimentRun:
     ) -> Tuple[Flow, Engine, Backlog]:
         settings, directory, api = self._settings, opened.directory, self._api
         assert api is not None
-        record_id = opened.record.record_id
+        record_id, due = opened.record.record_id, self._in_order(opened)
         self._reporter = RecordReporter(api, opened.plan.agent_space, record_id, now=self._now)
-        flow = Flow(directory, self._reporter, settings, opened.due, opened.tally)
+        flow = Flow(directory, self._reporter, settings, due, opened.tally)
         writers = WriterPool(self._writer(opened), flow.written, min(2, settings.n_workers))
         facts = CallFacts(self._prepared, record_id, self._task_facts(), flow.starts.on_refusal)
-        if self._cluster is not None:
-            self._cluster.suspects.update(map(tuple, directory.meta.get("suspects") or ()))
         workers = Workers(
             settings.n_workers, settings.serial, settings.task_timeout, loop, self._cluster
         )
@@ -240,6 +242,14 @@ class ExperimentRun:
         if self._stop_asked:
             flow.stop()
         return flow, engine, backlog(directory, record_id, opened.due, scorer)
+
+    def _in_order(self, opened: Opened) -> Sequence[Attempt]:
+        """What is due; rows that may have broken an earlier run's pool come last."""
+        if self._cluster is None:
+            return opened.due
+        suspects = self._cluster.suspects
+        suspects.update(map(tuple, opened.directory.meta.get("suspects") or ()))
+        return sorted(opened.due, key=lambda attempt: attempt.key in suspects)
 
     def _writer(self, opened: Opened) -> AttemptWriter:
         directory = opened.directory
@@ -323,6 +333,7 @@ class ExperimentRun:
         """Complete the record; all rows are done, so a failure here does not undo the run."""
         try:
             self._reporter.complete(opened.tally.counts)
+            self._record_complete = True
         except CloudError as error:
             logger.error(
                 "All rows are done, but record %s could not be completed; run again to complete "
@@ -354,11 +365,12 @@ class ExperimentRun:
     def _abandon(self, opened: Opened) -> None:
         """A fault of the run itself: the record must not stay ``running``."""
         assert self._api is not None
-        reporter = RecordReporter(
-            self._api, opened.plan.agent_space, opened.record.record_id, now=self._now
-        )
-        reporter.fail_now(opened.tally.counts, self._settings.stop_grace)
-        reporter.join(self._settings.stop_grace)
+        if not self._record_complete:
+            reporter = RecordReporter(
+                self._api, opened.plan.agent_space, opened.record.record_id, now=self._now
+            )
+            reporter.fail_now(opened.tally.counts, self._settings.stop_grace)
+            reporter.join(self._settings.stop_grace)
         try:
             opened.directory.update_meta(status=directories.FAILED)
         except OSError as error:
