@@ -3,9 +3,12 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, List
 
+# first: a room that is imported later would take the place of the function of its name
+from . import evaluate as _evaluate_room  # noqa: F401
 from ._version import __version__
 from .api import (
     Experiment,
+    evaluate,
     local_config,
     run_experiment,
     run_experiment_parallel,
@@ -58,7 +61,6 @@ if TYPE_CHECKING:
         RowsDelivered,
         RunFinished,
     )
-    from .run.rescore import evaluate
     from .run.single import call_solution
     from .solutions.command import command_solution, command_solution_with
     from .solutions.conversation import (
@@ -110,7 +112,6 @@ _LAZY = {
     "default_session_id": "solutions.session",
     "deliver": "run.deliver",
     "dify_extractor": "solutions.extractors",
-    "evaluate": "run.rescore",
     "exact_match": "evaluate.matching",
     "export_baseline": "report.baseline",
     "gate": "report.gate",

@@ -294,6 +294,27 @@ def run_multi_turn_agent_experiment(
     return _record_id(config, solution, result_dir, n_repeat, workers, not parallel, options)
 
 
+def evaluate(result_dir: Path, evaluators: Sequence[Any]) -> ExperimentResult:
+    """Run evaluators over the rows of a results directory; their earlier scores are replaced.
+
+    The agent is not called, and SLS is not told: scores are local.
+
+    Args:
+        result_dir: A results directory that no run uses.
+        evaluators: As for ``Experiment``.
+
+    Returns:
+        The result with the new scores.
+
+    Raises:
+        ConfigurationError: There are no evaluators, or one cannot be used.
+        ResultsDirectoryError: The directory holds no results, or is in use.
+    """
+    from .run.rescore import rescore
+
+    return rescore(result_dir, evaluators)
+
+
 def local_config(local: Any, plan_id: str, **settings: Any) -> AgentLoopConfig:
     """The config that runs a plan of a ``LocalAgentLoop``.
 

@@ -6,13 +6,13 @@ import asyncio
 import contextvars
 import threading
 from collections import deque
-from typing import Any, Callable, Deque, Dict, Optional, Set
+from typing import Any, Deque, Dict, Optional, Set
 
 from ..models import Attempt
 from .deadlines import Deadlines, too_many_stuck
 from .engine import Outlet, hand_over, wait_for
 from .invoke import Call, CallFacts, invoke_async
-from .loop import PROCESS_LOOP, Heartbeat
+from .loop import PROCESS_LOOP, Heartbeat, call_on
 
 
 class LoopEngine:
@@ -52,7 +52,7 @@ class LoopEngine:
 
     def submit(self, attempt: Attempt) -> None:
         """Take an attempt."""
-        if not self._post(self._arrived, attempt):
+        if not call_on(self._loop, self._arrived, attempt):
             self._outlet.dropped(attempt, RuntimeError("The event loop of the run was closed."))
 
     def assist(self, finished: threading.Event) -> None:
@@ -61,21 +61,13 @@ class LoopEngine:
 
     def stop(self) -> None:
         """Start nothing new; cancel what runs."""
-        self._post(self._stop)
+        call_on(self._loop, self._stop)
 
     def close(self) -> None:
         """Stop watching the loop; the loop itself goes on."""
         self._heartbeat.stop()
         if self._deadlines is not None:
             self._deadlines.close()
-
-    def _post(self, action: Callable[..., None], *args: Any) -> bool:
-        """Have ``action`` called on the loop; False when the caller's loop is closed."""
-        try:
-            self._loop.call_soon_threadsafe(action, *args)
-        except RuntimeError:
-            return False
-        return True
 
     def _arrived(self, attempt: Attempt) -> None:
         if self._stopping:
@@ -130,7 +122,7 @@ class LoopEngine:
             self._outlet.dropped(call.attempt, too_many_stuck(self._n_workers))
         else:
             self._outlet.result(result)
-        self._post(self._give_up, call)
+        call_on(self._loop, self._give_up, call)
 
     def _give_up(self, call: Call) -> None:
         """Cancel an attempt past its deadline; whether or not it ends, its slot is free."""

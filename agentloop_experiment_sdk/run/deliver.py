@@ -135,6 +135,7 @@ class _Sending:
             self._api,
             SlsLogstore(self._api.access, self._plan.project),
             Callbacks(flow.delivered, flow.undeliverable),
+            directory.read_pipeline(),
         )
         flow.connect(_NoEngine(), _NoEngine(), dispatch)
         flow.run(due)

@@ -46,6 +46,7 @@ class Dispatch:
         api: AgentLoop, for the pipeline.
         logstore: SLS.
         callbacks: What delivery tells the run.
+        definition: The pipeline's definition if it is known; else it is asked for.
     """
 
     def __init__(
@@ -56,13 +57,14 @@ class Dispatch:
         api: PipelineApi,
         logstore: Logstore,
         callbacks: Callbacks,
+        definition: Optional[Mapping[str, Any]] = None,
     ) -> None:
         self._directory = directory
         self._tasks = tasks
         self._context = destination.context()
         self._shared = self._context.fields()
         self._delivery = Delivery(logstore, self._build, callbacks)
-        self._pipeline = self._make_pipeline(destination.plan, api)
+        self._pipeline = self._make_pipeline(destination.plan, api, definition)
 
     def send(
         self,
@@ -108,7 +110,9 @@ class Dispatch:
             self._pipeline.report()
         self._delivery.close()
 
-    def _make_pipeline(self, plan: Plan, api: PipelineApi) -> Optional[Pipeline]:
+    def _make_pipeline(
+        self, plan: Plan, api: PipelineApi, definition: Optional[Mapping[str, Any]]
+    ) -> Optional[Pipeline]:
         if not plan.pipeline_name:
             return None
 
@@ -117,7 +121,12 @@ class Dispatch:
             self._delivery.enqueue(row)
 
         return Pipeline(
-            api, plan.agent_space, plan.pipeline_name, done, keep=self._directory.write_pipeline
+            api,
+            plan.agent_space,
+            plan.pipeline_name,
+            done,
+            definition=definition,
+            keep=self._directory.write_pipeline,
         )
 
     def _facts(self, saved: Saved) -> Optional[Dict[str, Any]]:

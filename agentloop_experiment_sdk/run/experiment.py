@@ -46,6 +46,7 @@ from .events import Event, RecordCreated, RunFinished, tell
 from .executor import Workers, make_engine
 from .flow import Flow
 from .invoke import CallFacts
+from .loop import call_on
 from .opening import Opened, Opening
 from .record import RecordReporter
 from .scoring import Scorer, ScoringPool, metrics_by_repeat, names_of
@@ -137,7 +138,7 @@ class ExperimentRun:
                 self._start_and_assist(own)
             except BaseException as error:
                 self._error = error
-            _call_on(loop, lambda: _resolve(ended))
+            call_on(loop, _resolve, ended)  # False: the loop is gone, and nobody waits
 
         context = contextvars.copy_context()
         threading.Thread(
@@ -388,13 +389,6 @@ class ExperimentRun:
 
     def _tell(self, event: Event) -> None:
         tell(self._settings.listeners(), event)
-
-
-def _call_on(loop: asyncio.AbstractEventLoop, action: Callable[[], Any]) -> None:
-    try:
-        loop.call_soon_threadsafe(action)
-    except RuntimeError:
-        pass  # the caller's loop is gone, and nobody waits
 
 
 def _resolve(ended: asyncio.Future[None]) -> None:

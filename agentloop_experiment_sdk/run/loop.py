@@ -110,6 +110,17 @@ def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
 PROCESS_LOOP = LoopThread()
 
 
+def call_on(
+    loop: asyncio.AbstractEventLoop, action: Callable[..., object], *arguments: Any
+) -> bool:
+    """Have ``action`` called on ``loop``, from any thread; False when the loop is closed."""
+    try:
+        loop.call_soon_threadsafe(action, *arguments)
+    except RuntimeError:
+        return False
+    return True
+
+
 def awaiter(
     loop: Callable[[], asyncio.AbstractEventLoop],
     on_cancel: Callable[[Callable[[], object]], ContextManager[Any]] = lambda _: nullcontext(),

@@ -20,22 +20,8 @@ if TYPE_CHECKING:
 Path = Union[str, "os.PathLike[str]"]
 
 
-def evaluate(result_dir: Path, evaluators: Evaluators) -> ExperimentResult:
-    """Run evaluators over the rows of a results directory; their earlier scores are replaced.
-
-    The agent is not called, and SLS is not told: scores are local.
-
-    Args:
-        result_dir: A results directory that no run uses.
-        evaluators: As for ``Experiment``.
-
-    Returns:
-        The result with the new scores.
-
-    Raises:
-        ConfigurationError: There are no evaluators, or one cannot be used.
-        ResultsDirectoryError: The directory holds no results, or is in use.
-    """
+def rescore(result_dir: Path, evaluators: Evaluators) -> ExperimentResult:
+    """Run evaluators over a results directory, as ``api.evaluate`` says."""
     from ..report.summary import load_result
 
     named = named_evaluators(evaluators)
