@@ -213,6 +213,10 @@ class ExperimentRun:
         )
         opened = opening.open(self._lacks_scores)
         record = opened.record
+        # one for the whole run: an update under way must not come after "failed"
+        self._reporter = RecordReporter(
+            api, opened.plan.agent_space, record.record_id, now=self._now
+        )
         self._tell(RecordCreated(record.record_id, record.record_name, record.continued))
         return opened
 
@@ -226,7 +230,6 @@ class ExperimentRun:
         settings, directory, api = self._settings, opened.directory, self._api
         assert api is not None
         record_id, due = opened.record.record_id, self._in_order(opened)
-        self._reporter = RecordReporter(api, opened.plan.agent_space, record_id, now=self._now)
         flow = Flow(directory, self._reporter, settings, due, opened.tally)
         writers = WriterPool(self._writer(opened), flow.written, min(2, settings.n_workers))
         facts = CallFacts(self._prepared, record_id, self._task_facts(), flow.starts.on_refusal)
@@ -365,13 +368,9 @@ class ExperimentRun:
 
     def _abandon(self, opened: Opened) -> None:
         """A fault of the run itself: the record must not stay ``running``."""
-        assert self._api is not None
         if not self._record_complete:
-            reporter = RecordReporter(
-                self._api, opened.plan.agent_space, opened.record.record_id, now=self._now
-            )
-            reporter.fail_now(opened.tally.counts, self._settings.stop_grace)
-            reporter.join(self._settings.stop_grace)
+            self._reporter.fail_now(opened.tally.counts, self._settings.stop_grace)
+            self._reporter.join(self._settings.stop_grace)
         try:
             opened.directory.update_meta(status=directories.FAILED)
         except OSError as error:

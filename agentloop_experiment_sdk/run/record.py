@@ -194,19 +194,28 @@ class RecordOpener:
         raise AssertionError("the last try returns or raises")
 
     def _find(self, name: str) -> Optional[str]:
-        """The record of that name among the newest runs of the plan."""
+        """The record of that name, without rows as yet, among the newest runs of the plan.
+
+        Names have a resolution of a second: one that is in use belongs to another run.
+        """
         for page in range(_PAGES):
             answer = self._api.list_runs(
                 self._plan.agent_space, page, _PAGE_SIZE, self._plan.plan_name
             )
             records = answer.get("records") or []
             for record in records:
-                same_plan = record.get("experimentPlanId") in (None, "", self._plan.plan_id)
-                if record.get("recordName") == name and same_plan and record.get("recordId"):
+                if record.get("recordName") == name and self._is_unused(record):
                     return str(record["recordId"])
             if len(records) < _PAGE_SIZE:
                 break
         return None
+
+    def _is_unused(self, record: Dict[str, Any]) -> bool:
+        same_plan = record.get("experimentPlanId") in (None, "", self._plan.plan_id)
+        pending = str(record.get("status") or "pending").lower() == "pending"
+        return bool(
+            same_plan and pending and record.get("recordId") and not record.get("totalTasks")
+        )
 
     def _keep(self, record_id: str, name: str) -> OpenRecord:
         self._directory.update_meta(record_id=record_id, record_name=name)

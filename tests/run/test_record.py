@@ -293,19 +293,34 @@ def test_a_crash_before_the_record_id_was_written_is_found_again_in_the_list(
 ) -> None:
     config = config_for(local)
     local.faults.ignore_client_tokens()
-    record_id = run_experiment(config, answer, tmp_path)
-    # other runs of the plan are newer, and more than a page of them
+    with local.faults.drop("CreateExperimentRun", stored=True), local.faults.fail(
+        "ListExperimentRuns", 403, "NoPermission"
+    ), pytest.raises(CloudError):
+        run_experiment(config, answer, tmp_path / "crashed")
+    (made,) = local.records()
+    # other runs of the plan are newer, more than a page of them, some in the same second
     for number in range(60):
-        other = tmp_path.parent / "other-{}-{}".format(tmp_path.name, number)
-        if number in (0, 59):
-            run_experiment(config, answer, other)
-        else:
-            _create_run(local, config)
-    edit_meta(tmp_path, record_id=None)
-    assert run_experiment(config, answer, tmp_path) == record_id
+        _create_run(local, config, recordName="other {}".format(number))
+    assert run_experiment(config, answer, tmp_path / "other") != made
+    assert run_experiment(config, answer, tmp_path / "crashed") == made
+    assert counters(local, made) == completed(3)
 
 
-def _create_run(local: LocalAgentLoop, config: Any) -> None:
+def test_a_record_that_another_run_uses_under_the_same_name_is_left_alone(
+    local: LocalAgentLoop, tmp_path: Path
+) -> None:
+    config = config_for(local)
+    other = run_experiment(config, answer, tmp_path / "other")
+    local.faults.ignore_client_tokens()
+    with local.faults.fail("CreateExperimentRun", 400, "BadRequest"), pytest.raises(CloudError):
+        run_experiment(config, answer, tmp_path / "crashed")
+    # names have a resolution of a second
+    edit_meta(tmp_path / "crashed", record_name=local.record(other)["recordName"])
+    assert run_experiment(config, answer, tmp_path / "crashed") != other
+    assert len(local.rows(other)) == 3
+
+
+def _create_run(local: LocalAgentLoop, config: Any, **fields: Any) -> None:
     from agentloop_experiment_sdk.cloud.agentloop import AgentLoopApi
 
     AgentLoopApi(config.connection.access()).create_run(
@@ -313,6 +328,7 @@ def _create_run(local: LocalAgentLoop, config: Any) -> None:
         {
             "experimentPlanId": config.experiment_plan_id,
             "offlineExperiments": [{"label": "experimentA", "name": "x"}],
+            **fields,
         },
     )
 
