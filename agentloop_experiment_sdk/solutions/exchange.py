@@ -23,7 +23,7 @@ from .options import HttpOptions, trace_header_names
 from .outcome import CallRecord, answered, unanswered
 from .reading import Content, discard, is_stream, read_stream, read_whole
 from .redact import redact_url, secret_values
-from .request import IDEMPOTENT_METHODS, WireRequest, prepare, redirected
+from .request import IDEMPOTENT_METHODS, WireRequest, asked, prepare, redirected
 from .stream import StreamAnswer
 from .transport import Exchange, Transport
 from .usage import UsageMeter
@@ -86,7 +86,8 @@ def run_exchange(
     """Send ``spec`` and read its answer; every fault becomes an unsuccessful answer."""
     began = clock()
     deadline = Deadline(spec.timeout or options.timeout, options.idle_timeout, clock)
-    record = CallRecord(spec)
+    # now: a builder may fill the same object again for the next row while this one is under way
+    record = CallRecord(spec, asked(spec))
     try:
         request = prepare(spec)
     except ConfigurationError as error:

@@ -13,7 +13,7 @@ from .content import error_text
 from .faults import PROTOCOL_ERROR, REDIRECT_ERROR, STATUS_ERROR, ExchangeFault
 from .reading import Content
 from .redact import redact_headers, redact_text, redact_url
-from .request import WireRequest, asked
+from .request import WireRequest
 from .usage import UsageMeter
 
 _HEADERS_OF_INTEREST = re.compile(
@@ -28,6 +28,7 @@ class CallRecord:
 
     Attributes:
         spec: What was to be sent.
+        asked: What was asked, redacted, as it was before the call.
         request: What was sent last; None before anything could be.
         trace_id: The trace id it carried.
         attempts: One entry per answer or error: ``status`` or ``error``, and ``ms``.
@@ -36,6 +37,7 @@ class CallRecord:
     """
 
     spec: HttpRequestSpec
+    asked: Any = None
     request: Optional[WireRequest] = None
     trace_id: Optional[str] = None
     attempts: List[Dict[str, Any]] = field(default_factory=list)
@@ -69,7 +71,7 @@ def answered(
         error_type="" if fault is None else fault.error_type,
         error_message="" if fault is None else record.scrubbed(fault.message),
         trace_id=record.trace_id,
-        asked=asked(record.spec),
+        asked=record.asked,
         usage=meter.usage,
         ttft_ms=content.ttft_ms,
         streamed=content.streamed,
@@ -84,7 +86,7 @@ def unanswered(record: CallRecord, fault: ExchangeFault) -> HttpAnswer:
         error_type=fault.error_type,
         error_message=record.scrubbed(fault.message),
         trace_id=record.trace_id if record.attempts else None,
-        asked=asked(record.spec),
+        asked=record.asked,
         facts=_request_facts(record),
     )
 

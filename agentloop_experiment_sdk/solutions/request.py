@@ -269,11 +269,11 @@ def _stays_home(name: str) -> bool:
 
 def asked(spec: HttpRequestSpec) -> Any:
     """What was asked, redacted: the body, or the parameters without one; None without both."""
-    # built anew: a builder may go on changing the object it returned
     if spec.json is not None:
         return redact_body(to_jsonable(spec.json))
     if isinstance(spec.data, abc.Mapping):
         return redact_body(to_jsonable(spec.data))
     if spec.data is not None:
-        return spec.data
-    return redact_params(to_jsonable(spec.params)) if spec.params else None
+        return bytes(spec.data) if isinstance(spec.data, bytearray) else spec.data
+    params = to_jsonable(spec.params)
+    return redact_params(params) if params and isinstance(params, abc.Mapping) else None

@@ -7,7 +7,7 @@ import sys
 from typing import Any, List
 
 import pytest
-from raw_http import CAP, RawServer, a_task, answer_ok
+from raw_http import CAP, RawServer, Reply, Request, a_task, answer_ok
 
 from agentloop_experiment_sdk.errors import ConfigurationError
 from agentloop_experiment_sdk.models import HttpRequestSpec, SolutionOutput, Task
@@ -153,3 +153,24 @@ def test_importing_the_module_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stdout.decode().strip() == "[]"
+
+
+def test_what_was_asked_is_kept_as_it_was_sent() -> None:
+    body = {"q": "first"}
+
+    def refill(request: Request, reply: Reply) -> None:
+        body["q"] = "second"  # as a builder that fills one object for every row does
+        answer_ok(request, reply)
+
+    with RawServer(refill) as server:
+        output = http_solution_with(server.url(), body_builder=lambda task: body)(a_task())
+        assert server.requests[0].body == b'{"q":"first"}'
+    assert output.meta["experiment_input"] == {"q": "first"}
+
+
+@pytest.mark.parametrize("params", ["a=b", [("a", "b")]])
+def test_parameters_that_are_no_mapping_fail_the_row_and_say_so(params: Any) -> None:
+    solution = http_solution(lambda task: HttpRequestSpec(URL, "GET", params=params))
+    output = solution(a_task())
+    assert output.meta["error_type"] == "ConfigurationError"
+    assert "params must be a mapping" in output.meta["error_message"]
