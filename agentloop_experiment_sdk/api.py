@@ -359,7 +359,7 @@ def _settings(
     from .run.settings import RunSettings, concurrency
 
     return RunSettings(
-        item_ids=None if item_ids is None else tuple(item_ids),
+        item_ids=item_ids,
         parameters={} if parameters is None else parameters,
         **{**options, **concurrency(options["n_workers"])},
     )

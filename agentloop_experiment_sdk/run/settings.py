@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union
 
 from ..errors import ConfigurationError
 from .events import Event
@@ -31,7 +31,7 @@ class RunSettings:
     row_retries: int = 0
     task_timeout: Optional[float] = None
     limit: Optional[int] = None
-    item_ids: Optional[Tuple[str, ...]] = None
+    item_ids: Optional[Sequence[Any]] = None
     max_failures: Union[None, int, float] = None
     stop_if_first: Optional[int] = None
     on_event: Optional[Callable[[Event], None]] = None
@@ -75,6 +75,8 @@ class RunSettings:
         if self.on_event is not None and not callable(self.on_event):
             raise _unusable("on_event", self.on_event, "a callable that takes an event")
         object.__setattr__(self, "progress", progress_listener(self.progress))
+        if self.item_ids is not None:
+            object.__setattr__(self, "item_ids", _ids(self.item_ids))
         if not isinstance(self.parameters, Mapping):
             raise _unusable("parameters", self.parameters, "a mapping")
 
@@ -118,6 +120,12 @@ def _check_rate(value: Any) -> None:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if value is not None and not (number and 0 < value < float("inf")):
         raise _unusable("max_rps", value, "a number of starts per second above 0, or None")
+
+
+def _ids(value: Any) -> Tuple[Any, ...]:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise _unusable("item_ids", value, "a list of ids")
+    return tuple(value)
 
 
 def _check_count(name: str, value: Any, least: int) -> None:
