@@ -51,19 +51,19 @@ class Cluster:
         extra: Mapping[str, Any],
         task_timeout: Optional[float] = None,
     ) -> None:
-        self.executor = as_executor(given)
+        self._executor = as_executor(given)
         self.suspects: Set[Key] = set()
         self._run_id = uuid.uuid4().hex
         self._stop_file = ""
-        self._client = dask_client(self.executor)
+        self._client = dask_client(self._executor)
         # a subclass may start interpreters, which do need the pickled kit
-        self._in_process = type(self.executor) is concurrent.futures.ThreadPoolExecutor
+        self._in_process = type(self._executor) is concurrent.futures.ThreadPoolExecutor
         self._kit: Union[bytes, Kit]
         if self._in_process:
             self._digest, self._kit = "", Kit(prepare(solution), extra, task_timeout)
         else:
             self._digest, self._kit = packed(
-                solution, extra, task_timeout, by_name=_is_process_pool(self.executor)
+                solution, extra, task_timeout, by_name=_is_process_pool(self._executor)
             )
 
     def make_ready(self, n_workers: int, is_stopped: Callable[[], bool] = lambda: False) -> int:
@@ -84,12 +84,18 @@ class Cluster:
             RunAbortedError: The executor cannot start its workers.
         """
         if self._in_process:
-            return 2 * size_of(self.executor, n_workers)
+            return 2 * size_of(self._executor, n_workers)
         if self._client is None:
             self._make_stop_file()
         self._start_workers(n_workers, is_stopped)
-        size = size_of(self.executor, n_workers)
+        size = size_of(self._executor, n_workers)
         return 2 * size if self._client is None else max(2 * size, n_workers)
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Have a worker call something."""
+        # Dask would take the same arguments for the same work, and not try again what failed
+        options = {} if self._client is None else {"pure": False}
+        return self._executor.submit(function, *arguments, **options)
 
     def parcel(self, attempt: Attempt, record_id: str, with_kit: bool = False) -> Parcel:
         """What is sent for an attempt; a big kit only if it is asked for."""
@@ -125,7 +131,7 @@ class Cluster:
 
     def _broadcast_stop(self) -> None:
         try:
-            self._client.run(stop_run, self._run_id, wait=False, on_error="ignore")
+            self._client.run(stop_run, self._run_id, on_error="ignore")
         except Exception as error:
             logger.warning("The workers could not be told to stop: %s", error)
 
@@ -134,18 +140,18 @@ class Cluster:
         os.close(handle)
 
     def _start_workers(self, n_workers: int, is_stopped: Callable[[], bool]) -> None:
-        processes = _is_process_pool(self.executor)
-        size = size_of(self.executor, n_workers) if processes else 1
+        processes = _is_process_pool(self._executor)
+        size = size_of(self._executor, n_workers) if processes else 1
         for _ in range(_ROUNDS):
             self._wait(self._probes(size, _HOLD_S if processes else 0.0), is_stopped)
             # some versions start a process only when none is idle
-            if not processes or len(getattr(self.executor, "_processes", None) or ()) >= size:
+            if not processes or len(getattr(self._executor, "_processes", None) or ()) >= size:
                 return
 
     def _probes(self, count: int, seconds: float) -> List[Future[Any]]:
         arguments = (self._digest, self._kit, self._stop_file, seconds)
         try:
-            return [self.executor.submit(get_ready, *arguments) for _ in range(count)]
+            return [self.submit(get_ready, *arguments) for _ in range(count)]
         except Exception as error:
             raise broken(error) from error
 

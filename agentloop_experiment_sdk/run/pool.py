@@ -111,7 +111,7 @@ class PoolEngine:
             self._kit_wanted.discard(attempt.key)
         try:
             parcel = self._cluster.parcel(attempt, self._record_id, with_kit)
-            future = self._cluster.executor.submit(run_parcel, parcel)
+            future = self._cluster.submit(run_parcel, parcel)
         except Exception as error:
             self._forget(attempt)
             if isinstance(error, concurrent.futures.BrokenExecutor):

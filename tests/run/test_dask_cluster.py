@@ -31,7 +31,6 @@ from agentloop_experiment_sdk.local import LocalAgentLoop
 from agentloop_experiment_sdk.run.cluster import Cluster
 
 distributed = pytest.importorskip("distributed")
-pytestmark = pytest.mark.xdist_group("dask")
 
 
 @pytest.fixture(scope="module")
