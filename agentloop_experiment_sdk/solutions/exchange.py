@@ -185,11 +185,13 @@ def _attempt(call: _Call) -> Exchange:
         try:
             exchange = call.transport.open(call.request, call.deadline, call.interruption)
         except ExchangeFault as fault:
+            call.record.sent = call.record.sent or fault.sent
             call.end_attempt(error=call.record.scrubbed(fault.message))
             retryable = fault.retryable and call.request.method in IDEMPOTENT_METHODS
             if not retryable or not _may_retry(call, wait):
                 raise
         else:
+            call.record.sent = True
             response = exchange.response
             asked_for = retry_after(response.headers.get("retry-after"))
             if response.status in _RETRIED and call.scope is not None:

@@ -31,6 +31,7 @@ class CallRecord:
         asked: What was asked, redacted, as it was before the call.
         request: What was sent last; None before anything could be.
         trace_id: The trace id it carried.
+        sent: Whether it may have reached the agent.
         attempts: One entry per answer or error: ``status`` or ``error``, and ``ms``.
         redirects: One entry per redirect followed: ``status`` and ``location``.
         secrets: Credentials of the request, to be kept out of texts.
@@ -40,6 +41,7 @@ class CallRecord:
     asked: Any = None
     request: Optional[WireRequest] = None
     trace_id: Optional[str] = None
+    sent: bool = False
     attempts: List[Dict[str, Any]] = field(default_factory=list)
     redirects: List[Dict[str, Any]] = field(default_factory=list)
     secrets: List[str] = field(default_factory=list)
@@ -85,7 +87,7 @@ def unanswered(record: CallRecord, fault: ExchangeFault) -> HttpAnswer:
         success=False,
         error_type=fault.error_type,
         error_message=record.scrubbed(fault.message),
-        trace_id=record.trace_id if record.attempts else None,
+        trace_id=record.trace_id if record.sent else None,
         asked=record.asked,
         facts=_request_facts(record),
     )

@@ -119,14 +119,24 @@ class Transport:
         Raises:
             ExchangeFault: No answer began; ``retryable`` says whether the connection failed.
         """
-        route = (request.origin, self._proxy(request.origin))
-        connection = self._pool.take(route)
-        if connection is None:
-            sock = dial(request.origin, route[1], self._contexts, deadline, interruption)
-            connection = Connection(sock, route)
+        try:
+            connection = self._connection(request.origin, deadline, interruption)
+        except ExchangeFault as fault:
+            fault.sent = False
+            raise
         exchange = Exchange(connection, self._pool, deadline, interruption)
         exchange.send(request)
         return exchange
+
+    def _connection(
+        self, origin: Origin, deadline: Deadline, interruption: Interruption
+    ) -> Connection:
+        route = (origin, self._proxy(origin))
+        connection = self._pool.take(route)
+        if connection is None:
+            sock = dial(origin, route[1], self._contexts, deadline, interruption)
+            connection = Connection(sock, route)
+        return connection
 
     def _proxy(self, origin: Origin) -> Optional[Proxy]:
         variables = snapshot()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from typing import Any, Dict
 
 import pytest
@@ -150,6 +151,25 @@ def test_a_call_that_was_never_sent_has_no_trace() -> None:
     assert answer.trace_id is None
     assert scope.trace_id is None
     assert "traceId" not in answer.meta()
+
+
+def test_a_call_that_reached_nobody_has_no_trace() -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        url = "http://127.0.0.1:%d/" % sock.getsockname()[1]
+        with entered(AttemptScope()) as scope:
+            output = http_solution_with(url, method="GET", transport_retries=1)(a_task())
+    assert output.meta["error_type"] == "ConnectionError"
+    assert "traceId" not in output.meta
+    assert scope.trace_id is None
+
+
+def test_a_call_that_was_dropped_unanswered_has_its_trace() -> None:
+    with RawServer(lambda request, reply: None) as server:
+        output = http_solution_with(server.url(), timeout=CAP)(a_task())
+        sent = server.requests[0].get("traceparent")
+    assert not output.success
+    assert sent is not None and output.meta["traceId"] == sent.split("-")[1]
 
 
 def test_an_open_opentelemetry_span_is_what_the_agent_continues() -> None:
