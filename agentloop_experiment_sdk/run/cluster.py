@@ -159,7 +159,9 @@ class Cluster:
         pending = set(probes)
         warn_at = time.monotonic() + _PATIENCE_S
         while pending and not is_stopped():
-            _, pending = concurrent.futures.wait(pending, timeout=0.2)
+            concurrent.futures.wait(pending, timeout=0.2)
+            # wait() does not count those that were cancelled by a shutdown
+            pending = {probe for probe in pending if not probe.done()}
             if pending and time.monotonic() > warn_at:
                 logger.warning("Waiting for the workers of the executor: none is ready yet.")
                 warn_at = float("inf")
