@@ -12,7 +12,7 @@ from ..jsontext import clean_text
 from ..models import Task
 from ..scope import current_scope
 from ..tracing import begin_trace, inject, task_members
-from .redact import MASK, is_secret_name, redact_argv
+from .redact import MASK, is_secret_name, redact_argv, secret_values
 
 MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 _SHORTEST_SECRET = 6
@@ -44,11 +44,18 @@ class CommandCall:
     @property
     def secrets(self) -> List[str]:
         """The credentials among argv and env, to be taken out of what the command printed."""
-        pairs = zip(self.argv, self.shown_argv)
+        pairs = list(zip(self.argv, self.shown_argv))
         found = [said[len(shown) - len(MASK) :] for said, shown in pairs if shown.endswith(MASK)]
         found += [value for name, value in self.env.items() if value and is_secret_name(name)]
         # a longer text with spaces is a prompt that only looks like an assignment
-        return [item for item in found if len(item) >= _SHORTEST_SECRET and len(item.split()) == 1]
+        words = [item for item in found if len(item.split()) == 1]
+        single = {item for item in words if len(item) >= _SHORTEST_SECRET}
+        headers = [said.partition(":")[2].strip() for said, shown in pairs if _is_header(shown)]
+        return sorted(single.union(secret_values(hidden=headers)), key=len, reverse=True)
+
+
+def _is_header(shown: str) -> bool:
+    return shown.endswith(": " + MASK)
 
 
 def checked_argv(argv: Any) -> Tuple[str, ...]:

@@ -10,7 +10,7 @@ import random
 import re
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Callable, ContextManager, Mapping, Optional
+from typing import Any, Callable, ContextManager, List, Mapping, Optional
 
 from ..errors import ConfigurationError
 from ..models import HttpRequestSpec
@@ -87,14 +87,15 @@ def run_exchange(
     began = clock()
     deadline = Deadline(spec.timeout or options.timeout, options.idle_timeout, clock)
     # now: a builder may fill the same object again for the next row while this one is under way
-    record = CallRecord(spec, asked(spec))
+    hidden: List[str] = []
+    record = CallRecord(spec, asked(spec, hidden))
     try:
         request = prepare(spec)
     except ConfigurationError as error:
         return unanswered(record, ExchangeFault(type(error).__name__, str(error)))
     headers, record.trace_id = inject(request.headers, trace, members)
     record.request = request = replace(request, headers=headers)
-    record.secrets = secret_values(headers, spec.params, spec.url)
+    record.secrets = secret_values(headers, spec.params, spec.url, hidden)
     interruption = Interruption()
     wait = pause or interruption.pause
     call = _Call(
@@ -161,6 +162,7 @@ def _follow(call: _Call) -> Exchange:
             return exchange
         discard(exchange)
         call.end_attempt(status=response.status)
+        call.record.hide(secret_values(url=location))
         shown = call.record.scrubbed(redact_url(location))
         call.record.redirects.append({"status": response.status, "location": shown})
         if len(call.record.redirects) > MAX_REDIRECTS:

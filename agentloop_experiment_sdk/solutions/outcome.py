@@ -46,6 +46,10 @@ class CallRecord:
     redirects: List[Dict[str, Any]] = field(default_factory=list)
     secrets: List[str] = field(default_factory=list)
 
+    def hide(self, secrets: List[str]) -> None:
+        """Keep these out of texts too; a redirect's location may hold a key of its own."""
+        self.secrets = sorted({*self.secrets, *secrets}, key=len, reverse=True)
+
     def scrubbed(self, text: str) -> str:
         """``text`` without the request's credentials."""
         return redact_text(text, self.secrets)

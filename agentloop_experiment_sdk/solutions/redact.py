@@ -63,25 +63,27 @@ def redact_params(params: Mapping[str, Any]) -> Dict[str, Any]:
     return {name: MASK if _secret_parameter(name) else value for name, value in params.items()}
 
 
-def redact_body(value: Any) -> Any:
+def redact_body(value: Any, hidden: Optional[List[str]] = None) -> Any:
     """A JSON-like body with text under secret-looking keys masked, at any depth.
 
     Only text is masked: a number under such a name is a count or a flag. What holds no secret is
-    returned as it is, uncopied.
+    returned as it is, uncopied. What was masked is appended to ``hidden``.
     """
     if isinstance(value, abc.Mapping):
-        masked = {key: _redact_item(key, item) for key, item in value.items()}
+        masked = {key: _redact_item(key, item, hidden) for key, item in value.items()}
         return masked if any(masked[key] is not value[key] for key in masked) else value
     if isinstance(value, (list, tuple)):
-        items = [redact_body(item) for item in value]
+        items = [redact_body(item, hidden) for item in value]
         return items if any(new is not old for new, old in zip(items, value)) else value
     return value
 
 
-def _redact_item(key: Any, value: Any) -> Any:
+def _redact_item(key: Any, value: Any, hidden: Optional[List[str]]) -> Any:
     if isinstance(value, (str, bytes)) and isinstance(key, str) and is_secret_name(key):
+        if hidden is not None and isinstance(value, str):
+            hidden.append(value)
         return MASK
-    return redact_body(value)
+    return redact_body(value, hidden)
 
 
 def redact_url(url: str) -> str:
@@ -145,11 +147,16 @@ def secret_values(
     headers: Optional[Mapping[str, Any]] = None,
     params: Optional[Mapping[str, Any]] = None,
     url: str = "",
+    hidden: Iterable[str] = (),
 ) -> List[str]:
-    """The secrets that a request carries, longest first, for ``redact_text``."""
+    """The secrets that a request carries, longest first, for ``redact_text``.
+
+    ``hidden`` are texts that were masked in its body.
+    """
     found = [str(value) for name, value in (headers or {}).items() if is_secret_name(name)]
     found += [str(value) for name, value in (params or {}).items() if _secret_parameter(name)]
     found += _url_secrets(url)
+    found += hidden
     parts = [part for value in found for part in [value, *_SEPARATORS.split(value)]]
     long_enough = {part for part in parts if len(part) >= _SHORTEST_SCRUBBED}
     long_enough.difference_update(_SCHEMES)

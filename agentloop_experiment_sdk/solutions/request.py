@@ -267,12 +267,15 @@ def _stays_home(name: str) -> bool:
     return name.lower() in ("host", "origin", "referer") or is_secret_name(name)
 
 
-def asked(spec: HttpRequestSpec) -> Any:
-    """What was asked, redacted: the body, or the parameters without one; None without both."""
+def asked(spec: HttpRequestSpec, hidden: Optional[List[str]] = None) -> Any:
+    """What was asked, redacted: the body, or the parameters without one; None without both.
+
+    What was masked in a body is appended to ``hidden``.
+    """
     if spec.json is not None:
-        return redact_body(to_jsonable(spec.json))
+        return redact_body(to_jsonable(spec.json), hidden)
     if isinstance(spec.data, abc.Mapping):
-        return redact_body(to_jsonable(spec.data))
+        return redact_body(to_jsonable(spec.data), hidden)
     if spec.data is not None:
         return bytes(spec.data) if isinstance(spec.data, bytearray) else spec.data
     params = to_jsonable(spec.params)

@@ -252,6 +252,15 @@ def test_secrets_of_the_command_line_and_environment_are_not_stored():
     assert "--api-key ***" in solution.fingerprint
 
 
+def test_a_credential_in_a_header_argument_is_not_stored():
+    code = "import sys; print(sys.argv[2], sys.argv[4]); print(sys.argv[2].split()[-1])"
+    headers = ["-H", "Authorization:Bearer sk-secret-123", "--header", "Cookie: sid=zz-2222; a=b"]
+    output = command_solution_with([PY, "-c", code, *headers])(TASK)
+    assert output.success
+    stored = json.dumps(output.to_dict())
+    assert "sk-secret-123" not in stored and "zz-2222" not in stored
+
+
 def _environment_of(output):
     return dict(json.loads(output.output["stdout"]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -101,3 +102,24 @@ def test_reprs_show_no_secret() -> None:
     from agentloop_experiment_sdk.solutions.request import prepare
 
     assert "zz-" not in repr(prepare(spec))
+
+
+def test_a_key_in_the_body_that_an_error_quotes_is_not_stored() -> None:
+    def quote(request: Request, reply: Reply) -> None:
+        reply.whole(json.dumps({"got": request.body.decode()}), status="401 No")
+
+    output = call(quote, json_body={"q": "hi", "auth": [{"api_key": "zz-1111-zz"}]})
+    assert output.meta["experiment_input"] == {"q": "hi", "auth": [{"api_key": "***"}]}
+    assert "zz-1111" not in stored(output)
+
+
+def test_a_key_in_a_redirects_location_is_not_stored() -> None:
+    def handler(request: Request, reply: Reply) -> None:
+        if request.target == "/":
+            reply.whole(status="307 Go", Location="/next?access_token=zz-1111-zz")
+        else:
+            reply.whole("no access to " + request.target, "text/plain", "403 No")
+
+    output = call(handler)
+    assert output.output == "no access to /next?access_token=***"
+    assert "zz-1111" not in stored(output)
