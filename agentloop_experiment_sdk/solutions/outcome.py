@@ -7,6 +7,7 @@ from collections import abc
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional
 
+from ..jsontext import sls_text
 from ..models import HttpRequestSpec
 from .answer import HttpAnswer
 from .content import error_text
@@ -138,10 +139,17 @@ def _request_facts(record: CallRecord) -> Dict[str, Any]:
 
 def _scrubbed_output(record: CallRecord, value: Any) -> Any:
     """What a failed call left, without credentials that an error page may quote."""
+    try:
+        return _scrubbed_value(record, value)
+    except RecursionError:  # nested deeper than Python code can follow: as text
+        return record.scrubbed(sls_text(value))
+
+
+def _scrubbed_value(record: CallRecord, value: Any) -> Any:
     if isinstance(value, str):
         return record.scrubbed(value)
     if isinstance(value, abc.Mapping):
-        return {key: _scrubbed_output(record, item) for key, item in value.items()}
+        return {key: _scrubbed_value(record, item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_scrubbed_output(record, item) for item in value]
+        return [_scrubbed_value(record, item) for item in value]
     return value

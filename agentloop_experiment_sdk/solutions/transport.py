@@ -81,6 +81,14 @@ class WireResponse:
         self.complete = self._remaining == 0
 
 
+def _check_framing(response: http.client.HTTPResponse) -> None:
+    """Refuse a transfer coding besides chunked: its bytes would be taken for the answer."""
+    coding = response.headers.get("transfer-encoding", "").strip().lower()
+    if coding not in ("", "chunked", "identity"):
+        message = "The answer's Transfer-Encoding {!r} was not asked for and cannot be undone."
+        raise ExchangeFault(PROTOCOL_ERROR, message.format(coding))
+
+
 def _cut(why: str) -> ExchangeFault:
     message = "The connection was closed before the answer was complete: {}.".format(why)
     return ExchangeFault(INCOMPLETE_RESPONSE, message)
@@ -209,6 +217,7 @@ class Exchange:
                 response.begin()
                 # informational answers (RFC 9110 15.2) come before the real one
                 if not 100 <= response.status < 200 or response.status == 101:
+                    _check_framing(response)
                     return response
         except (OSError, EOFError) as error:
             self._check_limits(error)

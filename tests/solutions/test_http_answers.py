@@ -319,3 +319,22 @@ def test_repeated_headers_are_joined() -> None:
         reply.send(b"HTTP/1.1 200 OK\r\nX-Trace: a\r\nx-trace: b\r\nContent-Length: 0\r\n\r\n")
 
     assert call(handler).meta["http"]["response_headers"]["x-trace"] == "a, b"
+
+
+@pytest.mark.parametrize("coding", ["gzip, chunked", "deflate"])
+def test_a_transfer_coding_that_is_not_chunked_fails_the_row(coding: str) -> None:
+    def handler(request: Request, reply: Reply) -> None:
+        reply.head(Content_Type="text/plain", Transfer_Encoding=coding)
+        reply.send(b"2\r\nhi\r\n0\r\n\r\n")
+
+    output = call(handler)
+    assert not output.success
+    assert output.meta["error_type"] == "ProtocolError"
+
+
+@pytest.mark.parametrize("depth", [900, 3000, 30000])
+def test_an_error_body_of_any_depth_is_a_failed_row(depth: int) -> None:
+    body = "[" * depth + "]" * depth
+    output = call(lambda request, reply: reply.whole(body, status="500 No"))
+    assert output.meta["error_type"] == "HTTPStatusError"
+    assert output.meta["http"]["status"] == 500
