@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections import abc
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, Optional, Tuple
 
 from ..jsontext import sls_text
 from .content import error_text
@@ -20,7 +19,7 @@ _QUOTED_DONE = '"[DONE]"'
 ChunkExtractor = Callable[..., Any]
 
 # events of known services that end an answer as failed
-_FAILED_KINDS = frozenset(("error", "response.failed", "conversation.chat.failed"))
+_FAILED_KINDS = ("error", "response.failed", "conversation.chat.failed")
 
 
 class StreamAnswer:
@@ -133,7 +132,7 @@ def _parsed(data: str) -> Any:
 def _names(event: ServerSentEvent, value: Any) -> List[Any]:
     """Everything an end mark may be compared with."""
     names: List[Any] = [event.data, event.event]
-    if isinstance(value, abc.Mapping):
+    if isinstance(value, dict):
         names += [value.get("type"), value.get("event")]
     return names
 
@@ -144,33 +143,33 @@ def stream_error(kind: str, value: Any) -> Optional[str]:
     An error is an event of type ``error``, or JSON whose ``error`` holds something, whose ``type``
     or ``event`` is a known failure.
     """
-    named = {kind}
-    if isinstance(value, abc.Mapping):
-        named.update(str(value.get(key, "")) for key in ("type", "event"))
+    names: Tuple[Any, ...] = (kind,)
+    if isinstance(value, dict):
         if _holds_something(value.get("error")):
             return error_text(value)
-    if not named & _FAILED_KINDS and not _is_failed_workflow(value):
+        names = (kind, value.get("type"), value.get("event"))
+    if not any(name in _FAILED_KINDS for name in names) and not _is_failed_workflow(value):
         return None
     return error_text(_failure_details(value)) or "The stream reported an error."
 
 
 def _holds_something(error: Any) -> bool:
-    return any(error.values()) if isinstance(error, abc.Mapping) else bool(error)
+    return any(error.values()) if isinstance(error, dict) else bool(error)
 
 
 def _is_failed_workflow(value: Any) -> bool:
     """Dify closes a failed workflow like any other; only the status inside tells."""
-    if not isinstance(value, abc.Mapping) or value.get("event") != "workflow_finished":
+    if not isinstance(value, dict) or value.get("event") != "workflow_finished":
         return False
     data = value.get("data")
-    return isinstance(data, abc.Mapping) and data.get("status") == "failed"
+    return isinstance(data, dict) and data.get("status") == "failed"
 
 
 def _failure_details(value: Any) -> Any:
     """Some services keep the reason one step below the failed object."""
-    if isinstance(value, abc.Mapping):
+    if isinstance(value, dict):
         for name in ("response", "last_error", "data"):
-            if isinstance(value.get(name), abc.Mapping):
+            if isinstance(value.get(name), dict):
                 return value[name]
     return value
 
