@@ -11,7 +11,7 @@ from typing import Any, AsyncIterator, Callable, Dict, Iterator, List, Optional,
 
 from ..errors import ConfigurationError
 from ..models import SolutionOutput, Task
-from .redact import redact_text
+from .redact import redact_error
 
 Prepared = Callable[[Task, Callable[[], None]], Any]
 
@@ -276,7 +276,7 @@ def _message(error: BaseException) -> str:
     if isinstance(error, SystemExit) and not isinstance(error.code, str):
         return "the solution called sys.exit({!r})".format(error.code)
     try:
-        return redact_text(str(error) or repr(error))
+        return redact_error(str(error) or repr(error))
     except Exception:
         return "its message cannot be read: str() of the exception raised"
 
@@ -289,4 +289,4 @@ def _traceback(error: BaseException) -> str:
     lines = traceback.format_exception(
         type(error), error, first or error.__traceback__, limit=-_FRAMES_KEPT
     )
-    return redact_text("".join(lines)[-_TRACEBACK_CHARACTERS:])
+    return redact_error("".join(lines)[-_TRACEBACK_CHARACTERS:])

@@ -26,7 +26,7 @@ from .command_call import (
     with_trace,
 )
 from .fingerprint import qualified_name
-from .redact import MASK, redact_argv, redact_text
+from .redact import MASK, redact_argv, redact_error
 from .session import json_values, trace_id_in
 from .usage import UsageMeter
 
@@ -277,7 +277,7 @@ def _shown(data: bytes, secrets: List[str]) -> str:
 
 
 def _tail(printed: str) -> str:
-    tail = redact_text(printed.strip()[-_TAIL_CHARACTERS:])
+    tail = redact_error(printed.strip()[-_TAIL_CHARACTERS:])
     return ": " + tail if tail else ""
 
 

@@ -188,7 +188,7 @@ def _attempt(call: _Call) -> Exchange:
             exchange = call.transport.open(call.request, call.deadline, call.interruption)
         except ExchangeFault as fault:
             call.record.sent = call.record.sent or fault.sent
-            call.end_attempt(error=call.record.scrubbed(fault.message))
+            call.end_attempt(error=call.record.told(fault.message))
             retryable = fault.retryable and call.request.method in IDEMPOTENT_METHODS
             if not retryable or not _may_retry(call, wait):
                 raise

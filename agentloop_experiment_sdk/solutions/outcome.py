@@ -13,7 +13,7 @@ from .answer import HttpAnswer
 from .content import error_text
 from .faults import PROTOCOL_ERROR, REDIRECT_ERROR, STATUS_ERROR, ExchangeFault
 from .reading import Content
-from .redact import redact_headers, redact_text, redact_url
+from .redact import redact_error, redact_headers, redact_text, redact_url
 from .request import WireRequest
 from .usage import UsageMeter
 
@@ -55,6 +55,10 @@ class CallRecord:
         """``text`` without the request's credentials."""
         return redact_text(text, self.secrets)
 
+    def told(self, message: str) -> str:
+        """An error message without the request's credentials and others that it quotes."""
+        return redact_error(message, self.secrets)
+
 
 def answered(
     record: CallRecord,
@@ -69,14 +73,14 @@ def answered(
     facts = {**_request_facts(record), "status": status}
     facts["response_headers"] = _interesting(record, headers)
     if meter.error:
-        facts["usage_error"] = record.scrubbed(meter.error)
+        facts["usage_error"] = record.told(meter.error)
     return HttpAnswer(
         success=fault is None,
         output=content.output if fault is None else _scrubbed_output(record, content.output),
         status=status,
         headers=headers,
         error_type="" if fault is None else fault.error_type,
-        error_message="" if fault is None else record.scrubbed(fault.message),
+        error_message="" if fault is None else record.told(fault.message),
         trace_id=record.trace_id,
         asked=record.asked,
         usage=meter.usage,
@@ -91,7 +95,7 @@ def unanswered(record: CallRecord, fault: ExchangeFault) -> HttpAnswer:
     return HttpAnswer(
         success=False,
         error_type=fault.error_type,
-        error_message=record.scrubbed(fault.message),
+        error_message=record.told(fault.message),
         trace_id=record.trace_id if record.sent else None,
         asked=record.asked,
         facts=_request_facts(record),

@@ -34,6 +34,10 @@ _USER_FLAGS = frozenset(("-u", "--user", "--proxy-user"))
 _SCHEME = re.compile(
     r"\b(Bearer|Basic|Digest|Token)(\s+)(?=[^\s]*[0-9])[A-Za-z0-9._~+/=\-]{8,}", re.IGNORECASE
 )
+# "x-api-key: abc", 'api_key': 'abc', password=abc; the quote tells a value from prose
+_NAMED = re.compile(
+    r"""(?<![\w-])(['"]?)([A-Za-z][\w-]*)\1(\s*[:=]\s*)(['"]?)([^\s'",;&)}\]]{6,})"""
+)
 _SEPARATORS = re.compile(r"[;=\s]+")
 _SCHEMES = frozenset(("Bearer", "bearer", "Digest", "digest", "Negotiate"))
 _SHORTEST_SCRUBBED = 6
@@ -187,3 +191,19 @@ def redact_text(text: str, secrets: Iterable[str] = ()) -> str:
     if "://" in text:
         text = _URL.sub(lambda match: redact_url(match.group(0)), text)
     return _SCHEME.sub(r"\1\2" + MASK, text) if " " in text else text
+
+
+def redact_error(text: str, secrets: Iterable[str] = ()) -> str:
+    """The text of an error, without what ``redact_text`` masks and values behind secret names.
+
+    A value without quotes is masked only if it has a digit: ``token: expected`` is prose.
+    """
+    return _NAMED.sub(_redact_named, redact_text(text, secrets))
+
+
+def _redact_named(match: re.Match[str]) -> str:
+    before, name, sign, quote, value = match.groups()
+    told = bool(quote) or any(map(str.isdigit, value))
+    if not told or value in _SCHEMES or not is_secret_name(name):
+        return match.group(0)
+    return before + name + before + sign + quote + MASK

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Optional
+
 import pytest
 
 from agentloop_experiment_sdk.solutions.redact import (
@@ -7,6 +9,7 @@ from agentloop_experiment_sdk.solutions.redact import (
     is_secret_name,
     redact_argv,
     redact_body,
+    redact_error,
     redact_headers,
     redact_params,
     redact_text,
@@ -137,3 +140,25 @@ def test_short_values_are_not_scrubbed() -> None:
 )
 def test_text_is_masked_by_its_form(text: str, shown: str) -> None:
     assert redact_text(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("x-api-key: zz1111zz", "x-api-key: ***"),
+        ("{'Authorization': 'Bearer zz-11-zz', 'x-api-key': 'abcdefgh'}", None),
+        ('OpenAI(api_key="sk-proj-abcdefgh", timeout=5)', 'OpenAI(api_key="***", timeout=5)'),
+        ("password=hunter2hunter2&user=al", "password=***&user=al"),
+        ("Unexpected token: expected a comma", "Unexpected token: expected a comma"),
+        ("KeyError: 'token'", "KeyError: 'token'"),
+        ("max_tokens: 1000000", "max_tokens: 1000000"),
+        ("token = task.input['token1']", "token = task.input['token1']"),
+        ("File 'x.py', line 12345678, in call", "File 'x.py', line 12345678, in call"),
+        ("a" * 50000 + ":" + " " * 50000, None),
+    ],
+)
+def test_an_error_text_loses_values_behind_secret_names(text: str, shown: Optional[str]) -> None:
+    if shown is None:
+        assert not {"zz-11-zz", "abcdefgh"} & set(redact_error(text).split("'"))
+    else:
+        assert redact_error(text) == shown
