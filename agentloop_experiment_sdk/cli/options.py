@@ -6,6 +6,7 @@ import argparse
 from typing import Any, Callable
 
 from .console import LOG_LEVELS
+from .executors import FORMS
 
 CLOUD_EPILOG = """\
 environment
@@ -87,6 +88,11 @@ def add_execution(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("execution").add_argument
     add("--n-repeat", type=int, metavar="N", help="run each row N times; default: 1")
     add("--n-workers", type=int, metavar="N", help="rows at once; default: 4")
+    add(
+        "--executor",
+        metavar="WHERE",
+        help="run the rows elsewhere: {}; its size then counts".format(FORMS),
+    )
     add("--serial", action="store_true", help="one row after the other, in the main thread")
     add("--task-timeout", type=float, metavar="SECONDS", help="a row fails after this time")
     add("--row-retries", type=int, default=0, metavar="N", help="try failed rows again")

@@ -11,6 +11,7 @@ from ..api import Experiment
 from ..errors import ExperimentError, ResumeError, RunAbortedError
 from . import evaluators, exits, options, reports, settings, solutions, verdict
 from .console import Console
+from .executors import executor_of
 from .wording import in_options
 
 if TYPE_CHECKING:
@@ -131,7 +132,10 @@ def _execute(given: argparse.Namespace, console: Console, meta: Mapping[str, Any
     arguments["on_event"] = _teller(console)
     gate = verdict.GateOptions(given)
     reports.check_places(given, console)
-    with settings.config_of_run(given, meta) as config:
+    with executor_of(given.executor, solution) as executor, settings.config_of_run(
+        given, meta
+    ) as config:
+        arguments["executor"] = executor
         experiment = Experiment(config, solution, given.result_dir, **arguments)
         try:
             result = experiment.run()

@@ -53,6 +53,8 @@ def experiment_options(given: argparse.Namespace, meta: Mapping[str, Any]) -> Di
     """The options of ``Experiment``."""
     if given.serial and given.n_workers not in (None, 1):
         raise ConfigurationError("--serial runs one row at once; leave out --n-workers.")
+    if given.serial and given.executor is not None:
+        raise ConfigurationError("--serial runs rows in the main thread; leave out --executor.")
     parameters = dict(meta.get("parameters") or {})
     for text in given.parameter or ():
         name, value = solutions.pair(text, "--parameter")

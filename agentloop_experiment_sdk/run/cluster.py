@@ -63,7 +63,10 @@ class Cluster:
             self._digest, self._kit = "", Kit(prepare(solution), extra, task_timeout)
         else:
             self._digest, self._kit = packed(
-                solution, extra, task_timeout, by_name=_is_process_pool(self._executor)
+                solution,
+                extra,
+                task_timeout,
+                by_name=isinstance(self._executor, concurrent.futures.ProcessPoolExecutor),
             )
 
     def make_ready(self, n_workers: int, is_stopped: Callable[[], bool] = lambda: False) -> int:
@@ -80,14 +83,13 @@ class Cluster:
             How many attempts to give it at once: twice as many as run, so that no worker waits.
 
         Raises:
-            ConfigurationError: A worker cannot load the solution.
-            RunAbortedError: The executor cannot start its workers.
+            ConfigurationError: The executor's workers do not start, or cannot load the solution.
         """
         if self._in_process:
             return 2 * size_of(self._executor, n_workers)
         if self._client is None:
             self._make_stop_file()
-        self._start_workers(n_workers, is_stopped)
+        self._start_workers(is_stopped)
         size = size_of(self._executor, n_workers)
         return 2 * size if self._client is None else max(2 * size, n_workers)
 
@@ -139,37 +141,55 @@ class Cluster:
         handle, self._stop_file = tempfile.mkstemp(prefix="agentloop-run-")
         os.close(handle)
 
-    def _start_workers(self, n_workers: int, is_stopped: Callable[[], bool]) -> None:
-        processes = _is_process_pool(self._executor)
-        size = size_of(self._executor, n_workers) if processes else 1
-        for _ in range(_ROUNDS):
-            self._wait(self._probes(size, _HOLD_S if processes else 0.0), is_stopped)
-            # some versions start a process only when none is idle
-            if not processes or len(getattr(self._executor, "_processes", None) or ()) >= size:
-                return
+    def _start_workers(self, is_stopped: Callable[[], bool]) -> None:
+        if isinstance(self._executor, concurrent.futures.ProcessPoolExecutor):
+            start_processes(self._executor, is_stopped)
+        arguments = (self._digest, self._kit, self._stop_file)
+        _await_ready([_first(self.submit, get_ready, *arguments)], is_stopped)
 
-    def _probes(self, count: int, seconds: float) -> List[Future[Any]]:
-        arguments = (self._digest, self._kit, self._stop_file, seconds)
-        try:
-            return [self.submit(get_ready, *arguments) for _ in range(count)]
-        except Exception as error:
-            raise broken(error) from error
 
-    def _wait(self, probes: List[Future[Any]], is_stopped: Callable[[], bool]) -> None:
-        pending = set(probes)
-        warn_at = time.monotonic() + _PATIENCE_S
-        while pending and not is_stopped():
-            concurrent.futures.wait(pending, timeout=0.2)
-            # wait() does not count those that were cancelled by a shutdown
-            pending = {probe for probe in pending if not probe.done()}
-            if pending and time.monotonic() > warn_at:
-                logger.warning("Waiting for the workers of the executor: none is ready yet.")
-                warn_at = float("inf")
-        for probe in probes:
-            if probe in pending:
-                probe.cancel()
-            else:
-                _check_ready(probe)
+def start_processes(
+    pool: concurrent.futures.ProcessPoolExecutor,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> None:
+    """Start all processes of a pool now: a later fork would copy threads, and sockets with them.
+
+    Raises:
+        ConfigurationError: They do not start.
+    """
+    size = size_of(pool, 1)
+    for _ in range(_ROUNDS):
+        _await_ready([_first(pool.submit, time.sleep, _HOLD_S) for _ in range(size)], is_stopped)
+        # some versions start a process only when none is idle
+        if len(getattr(pool, "_processes", None) or ()) >= size:
+            return
+
+
+def _first(submit: Callable[..., Future[Any]], *arguments: Any) -> Future[Any]:
+    try:
+        return submit(*arguments)
+    except Exception as error:
+        raise ConfigurationError(
+            "The executor takes no rows: {}. Give the run a new one.".format(error),
+            code="ExecutorBroken",
+        ) from error
+
+
+def _await_ready(probes: List[Future[Any]], is_stopped: Callable[[], bool]) -> None:
+    pending = set(probes)
+    warn_at = time.monotonic() + _PATIENCE_S
+    while pending and not is_stopped():
+        concurrent.futures.wait(pending, timeout=0.2)
+        # wait() does not count those that were cancelled by a shutdown
+        pending = {probe for probe in pending if not probe.done()}
+        if pending and time.monotonic() > warn_at:
+            logger.warning("Waiting for the workers of the executor: none is ready yet.")
+            warn_at = float("inf")
+    for probe in probes:
+        if probe in pending:
+            probe.cancel()
+        else:
+            _check_ready(probe)
 
 
 def as_executor(given: Any) -> Executor:
@@ -203,10 +223,6 @@ def size_of(executor: Executor, default: int) -> int:
         if isinstance(size, int) and size > 0:
             return size
     return default
-
-
-def _is_process_pool(executor: Executor) -> bool:
-    return isinstance(executor, concurrent.futures.ProcessPoolExecutor)
 
 
 def dask_client(executor: Any) -> Any:
@@ -243,14 +259,16 @@ def broken(error: BaseException) -> RunAbortedError:
 
 def _check_ready(probe: Future[Any]) -> None:
     if probe.cancelled():
-        raise broken(concurrent.futures.CancelledError("the executor was shut down"))
+        raise ConfigurationError(
+            "The executor was shut down. Give the run a new one.", code="ExecutorBroken"
+        )
     error = probe.exception()
     if error is None:
         return
     if isinstance(error, (ExperimentError, KeyboardInterrupt)):
         raise error
     if isinstance(error, concurrent.futures.BrokenExecutor):
-        raise RunAbortedError(
+        raise ConfigurationError(
             "The executor's workers died while they started; nothing was sent. A script that "
             'starts processes must run its experiment under: if __name__ == "__main__":',
             code="ExecutorBroken",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextvars
 import os
 import threading
-import time
 from dataclasses import dataclass
 from typing import List, Optional, Tuple, Union
 
@@ -99,14 +98,13 @@ def run_parcel(parcel: Parcel) -> Optional[Answered]:
     )
 
 
-def get_ready(digest: str, kit: Union[bytes, Kit], stop_file: str, seconds: float) -> int:
+def get_ready(digest: str, kit: Union[bytes, Kit], stop_file: str) -> int:
     """Load the kit of a run before its first call; runs in a worker.
 
     Args:
         digest: Of the kit.
         kit: Pickled.
         stop_file: As in ``Parcel``.
-        seconds: How long to keep the worker busy, so that a pool starts all of its processes.
 
     Returns:
         The worker's process id.
@@ -116,7 +114,6 @@ def get_ready(digest: str, kit: Union[bytes, Kit], stop_file: str, seconds: floa
     """
     KITS.get(digest, kit)
     WATCH.see(stop_file)
-    time.sleep(seconds)
     return os.getpid()
 
 

@@ -26,7 +26,7 @@ from pool_agents import (
 )
 from run_support import completed, config_for, counters, items, run, solutions, wait_until
 
-from agentloop_experiment_sdk import ConfigurationError, Experiment, RunAbortedError
+from agentloop_experiment_sdk import ConfigurationError, Experiment
 from agentloop_experiment_sdk.local import LocalAgentLoop
 from agentloop_experiment_sdk.run.cluster import Cluster
 
@@ -186,7 +186,7 @@ def test_a_closed_client_is_refused_before_any_request(
     client = distributed.Client(cluster)
     executor = client.get_executor()
     client.close()
-    with pytest.raises((RunAbortedError, ConfigurationError)):
+    with pytest.raises(ConfigurationError):
         run(config_for(local), facts, tmp_path, executor=executor)
     assert not local.requests
 

@@ -175,7 +175,7 @@ def test_an_executor_that_was_shut_down_is_refused_before_any_request(
 ) -> None:
     executor = ProcessPoolExecutor(1)
     executor.shutdown()
-    with pytest.raises(RunAbortedError, match="executor") as caught:
+    with pytest.raises(ConfigurationError, match="Give the run a new one") as caught:
         run(config_for(local), facts, tmp_path, executor=executor)
     assert caught.value.code == "ExecutorBroken"
     assert not local.requests

@@ -58,9 +58,10 @@ def test_a_script_without_a_main_guard_is_refused_before_any_request(
 ) -> None:
     """In the children, and in the parent, whose pool is broken by it."""
     outcomes = ended(started(config_for(local, 4), tmp_path, method="spawn", unguarded=True))
-    messages = {outcome["raised"]: outcome["message"] for outcome in outcomes}
-    assert set(messages) == {"ConfigurationError", "RunAbortedError"}
-    assert all('if __name__ == "__main__"' in message for message in messages.values())
+    assert len(outcomes) > 1
+    for outcome in outcomes:
+        assert outcome["raised"] == "ConfigurationError"
+        assert 'if __name__ == "__main__"' in outcome["message"]
     assert not local.requests and not list(tmp_path.iterdir())
 
 

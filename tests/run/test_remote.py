@@ -124,7 +124,7 @@ def test_a_solution_that_cannot_be_loaded_is_no_failed_row() -> None:
         run_parcel(sent(Unloadable()))
     digest, kit = packed(Unloadable(), {})
     with pytest.raises(ConfigurationError):
-        get_ready(digest, kit, "", 0.0)
+        get_ready(digest, kit, "")
 
 
 def test_a_solution_that_cannot_be_sent_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_a_worker_gets_ready(tmp_path: Path) -> None:
     file = tmp_path / "stop"
     file.touch()
     digest, kit = packed(facts, {"n": "ready"})
-    assert get_ready(digest, kit, str(file), 0.0) == os.getpid()
+    assert get_ready(digest, kit, str(file)) == os.getpid()
     assert KITS.get(digest, None) is not None
 
 
