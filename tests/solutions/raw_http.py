@@ -127,7 +127,8 @@ class RawServer:
         with self._lock:
             sockets, self._open = self._open, []
         for sock in sockets:
-            _hang_up(sock)
+            # its thread closes it: a TLS read under way would go on with whoever got the descriptor
+            _shut_down(sock)
 
     def _accept(self) -> None:
         while True:
@@ -194,11 +195,15 @@ def _receive(sock: socket.socket) -> bytes:
 
 
 def _hang_up(sock: socket.socket) -> None:
+    _shut_down(sock)
+    sock.close()
+
+
+def _shut_down(sock: socket.socket) -> None:
     try:
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
     except OSError:
         pass
-    sock.close()
 
 
 def answer_ok(request: Request, reply: Reply) -> None:
