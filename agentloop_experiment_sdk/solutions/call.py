@@ -192,10 +192,16 @@ def to_output(value: Any) -> SolutionOutput:
     raises half way, the row fails and keeps the pieces. Any other value is a success.
     """
     if isinstance(value, SolutionOutput):
-        return value
+        return _complete(value)
     if isinstance(value, abc.Iterator):
         return _collect(value)
     return SolutionOutput(True, value)
+
+
+def _complete(output: SolutionOutput) -> SolutionOutput:
+    """``output``; one of a subclass that never called ``super().__init__`` raises here."""
+    output.success, output.output, output.trajectory, output.meta  # noqa: B018
+    return output
 
 
 def _collect(stream: Iterator[Any]) -> SolutionOutput:
@@ -210,7 +216,7 @@ def _collect(stream: Iterator[Any]) -> SolutionOutput:
     if returned is None:
         return _streamed(pieces)
     if isinstance(returned, SolutionOutput):
-        return returned
+        return _complete(returned)
     return SolutionOutput(True, returned, trajectory=pieces)
 
 
@@ -227,7 +233,7 @@ async def collect_async(stream: AsyncIterator[Any]) -> SolutionOutput:
 
 def _streamed(pieces: List[Any]) -> SolutionOutput:
     if pieces and isinstance(pieces[-1], SolutionOutput):
-        return pieces[-1]
+        return _complete(pieces[-1])
     return SolutionOutput(True, _joined(pieces))
 
 

@@ -323,3 +323,16 @@ def test_credentials_in_an_exception_are_masked():
     for text in (meta["error_message"], meta["traceback"]):
         assert "ValueError" in text or text.startswith("GET https://***@host/?api_key=***")
     assert "pass-w0rd" not in meta["error_message"] and "abc12345" not in meta["error_message"]
+
+
+def test_an_output_of_a_subclass_without_its_fields_is_told_where_the_solution_ran():
+    class Mine(SolutionOutput):
+        def __init__(self, text):
+            self.text = text
+
+    def stream():
+        yield Mine("x")
+
+    for value in (Mine("x"), stream()):
+        with pytest.raises(AttributeError):
+            call.to_output(value)
