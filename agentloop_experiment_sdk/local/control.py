@@ -56,7 +56,8 @@ def answer(service: Service, request: Request) -> Reply:
         raise ServiceError(
             404, "NotFound", "There is no {} {}.".format(request.method, request.path)
         )
-    if request.method == "POST" and "json" not in request.headers.get("content-type", ""):
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.method == "POST" and kind != "application/json":
         raise ServiceError(415, "InvalidContentType", "Send Content-Type: application/json.")
     try:
         return json_reply(action(service, request))

@@ -82,10 +82,13 @@ class Request:
         """The body as JSON, parsed once; an empty body is an empty object.
 
         Raises:
-            ValueError: The body is not JSON in UTF-8.
+            ValueError: The body is not JSON in UTF-8, or nested too deeply.
         """
         if self._json is None:
-            self._json = json.loads(self.body.decode("utf-8")) if self.body else {}
+            try:
+                self._json = json.loads(self.body.decode("utf-8")) if self.body else {}
+            except RecursionError as error:
+                raise ValueError("the body is nested too deeply") from error
         return self._json
 
     def contains(self, text: str) -> bool:

@@ -78,7 +78,10 @@ def parse_search(text: str) -> Search:
     Raises:
         ServiceError: 400 ParameterInvalid; the text is no search.
     """
-    return _Parser(_tokens(text)).parse()
+    try:
+        return _Parser(_tokens(text)).parse()
+    except RecursionError:
+        raise _invalid("it is nested too deeply") from None
 
 
 def _tokens(text: str) -> List[_Token]:

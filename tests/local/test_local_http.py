@@ -184,3 +184,20 @@ def test_a_status_without_a_name_and_a_header_beyond_latin_1_are_sent(local):
     server.close()
     server.close()
     assert data.startswith(b"HTTP/1.1 299 Unknown\r\nx: \xe9?\r\n")
+
+
+def post(path, body, kind):
+    head = "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {}\r\nContent-Length: {}\r\n\r\n"
+    return head.format(path, kind, len(body)).encode() + body
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "text/plain; charset=json", "application/jsonx"])
+def test_only_json_reaches_the_controls(local, kind):
+    # a web page may send text/plain with any parameter to another origin unasked
+    assert status(talk(local, post("/_local/faults", b'{"call": "clear"}', kind))) == 415
+
+
+def test_a_body_that_is_nested_too_deeply_is_refused(local):
+    data = talk(local, post("/_local/faults", b"[" * 200000, "application/json"))
+    assert status(data) == 400
+    assert b"nested too deeply" in data

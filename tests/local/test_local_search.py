@@ -146,3 +146,10 @@ def test_any_text_is_a_search_or_a_clear_error(text):
         parse_search(search).matches(ROW)
     except ServiceError as error:
         assert error.code == "ParameterInvalid"
+
+
+@pytest.mark.parametrize("query", ["(" * 5000, "not " * 5000 + "a"])
+def test_a_search_that_is_nested_too_deeply_is_refused(query):
+    with pytest.raises(ServiceError) as caught:
+        parse_search(query)
+    assert "too deeply" in caught.value.message
