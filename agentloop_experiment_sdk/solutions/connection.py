@@ -158,11 +158,12 @@ class ConnectionPool:
     def give(self, connection: Connection) -> None:
         """Keep ``connection`` for the next exchange; close those that idled for too long."""
         connection.idle_since = self._clock()
+        stale = []
         with self._lock:
             waiting = self._idle.setdefault(connection.route, [])
-            stale = [old for old in waiting if not self._is_fresh(old)]
             # idle times ascend, so the stale ones come first
-            del waiting[: len(stale)]
+            while waiting and not self._is_fresh(waiting[0]):
+                stale.append(waiting.pop(0))
             waiting.append(connection)
         for old in stale:
             old.close()
