@@ -20,7 +20,7 @@ from agentloop_experiment_sdk.errors import RunAbortedError
 from agentloop_experiment_sdk.models import Attempt, Result, SolutionOutput, Task
 from agentloop_experiment_sdk.run.engine import Outlet
 from agentloop_experiment_sdk.run.executor import Workers, make_engine
-from agentloop_experiment_sdk.run.invoke import CallFacts
+from agentloop_experiment_sdk.run.invoke import Call, CallFacts
 from agentloop_experiment_sdk.scope import current_scope
 from agentloop_experiment_sdk.solutions.call import prepare
 
@@ -459,6 +459,55 @@ def test_stop_tells_running_rows_through_their_scope() -> None:
     # ended by our own stop: no result, it runs again with the next run
     assert not bench.results and bench.dropped[0][1] is None
     bench.engine.close()
+
+
+def test_stop_reaches_a_row_in_the_thread_of_the_caller() -> None:
+    ended = threading.Event()
+    bench: List[Bench] = []
+
+    def solution(task: Task) -> SolutionOutput:
+        scope = current_scope()
+        assert scope is not None
+        with scope.on_cancel(ended.set):
+            threading.Thread(target=bench[0].engine.stop).start()
+            assert ended.wait(CAP_S)
+        return SolutionOutput.failure("Cancelled", "the process was killed")
+
+    bench.append(Bench(solution, 1, in_caller=True))
+    bench[0].run(3)
+    assert len(bench[0].dropped) == 3 and not bench[0].results
+
+
+@pytest.mark.parametrize("kind", ["threads", "coroutines"])
+def test_a_deadline_that_comes_with_the_answer_changes_nothing(kind: str) -> None:
+    bench = bench_of(kind, lambda task: "answer", task_timeout=CAP_S)
+    engine: Any = bench.engine
+    call = Call(CallFacts(prepare(lambda task: 1)), attempts(1)[0])
+    assert call.claim()  # it has just been handed over
+    engine._expire(call)
+    assert not bench.results and not bench.dropped and not engine._left_behind
+    engine.close()
+
+
+def test_the_caller_waits_for_work_and_for_the_end() -> None:
+    bench = Bench(lambda task: "answer", 1, in_caller=True)
+    seen = threading.Event()
+
+    def later() -> None:
+        # the caller has looked for work in vain at least once
+        wait_until(lambda: "assist" in stack(main))
+        seen.wait(0.5)
+        bench.submit(1)
+
+    main = threading.get_ident()
+    helper = threading.Thread(target=later)
+    helper.start()
+    closer = threading.Thread(target=bench._close_when_finished)
+    closer.start()
+    bench.engine.assist(bench.finished)
+    helper.join(CAP_S)
+    closer.join(CAP_S)
+    assert bench.outputs == ["answer"]
 
 
 def test_stop_cancels_what_a_sync_row_awaits() -> None:

@@ -338,21 +338,50 @@ def test_progress_text_has_done_failed_waiting_rate_and_rest(eta: float, text: s
     assert line == "4/10 rows done, 1 failed, 2 to deliver, 0.5 rows/s, {}, limit 8".format(text)
 
 
+class Drawn:
+    """What tqdm would draw."""
+
+    def __init__(self, total: int, **_options: Any) -> None:
+        self.total, self.n = total, 0
+        self.postfix: Dict[str, Any] = {}
+        self.closed = False
+        bars.append(self)
+
+    def set_postfix(self, shown: Dict[str, Any], refresh: bool) -> None:
+        self.postfix = dict(shown)
+
+    def update(self, _count: int) -> None:
+        pass
+
+    def refresh(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+
+bars: List[Drawn] = []
+
+
 def test_a_bar_is_drawn_where_tqdm_is_installed(
-    local: LocalAgentLoop, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    local: LocalAgentLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("tqdm")
-    run(config_for(local), answer, tmp_path, progress=True)
-    assert "3/3" in capsys.readouterr().err
-    run(
-        local_config(local, meta_of(tmp_path)["identity"]["plan_id"]),
-        answer,
-        tmp_path,
-        progress=True,
-    )
-    bar = progress_listener(True)
-    assert bar is not None
-    bar(RunFinished("r", "completed", 0))
+    import sys
+    import types
+
+    auto = types.ModuleType("tqdm.auto")
+    auto.tqdm = Drawn  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tqdm", types.ModuleType("tqdm"))
+    monkeypatch.setitem(sys.modules, "tqdm.auto", auto)
+    bars.clear()
+    config = config_for(local, 4)
+    run(config, alternating, tmp_path, progress=True)
+    (bar,) = bars
+    assert (bar.total, bar.n, bar.closed) == (4, 4, True)
+    assert bar.postfix["failed"] == 2 and str(bar.postfix["limit"]) == "4"
+    # nothing is drawn when there is nothing to do
+    run(config, alternating, tmp_path, progress=True)
+    assert len(bars) == 1
 
 
 def test_without_tqdm_progress_is_logged(

@@ -37,6 +37,7 @@ from agentloop_experiment_sdk import (
     local_config,
 )
 from agentloop_experiment_sdk.local import LocalAgentLoop
+from agentloop_experiment_sdk.results import backlog
 
 
 def outage_in_the_middle(
@@ -156,8 +157,12 @@ def without_time(row: Any) -> Any:
 
 
 def test_one_bad_row_does_not_hold_the_others(
-    local: LocalAgentLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    local: LocalAgentLoop,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(backlog, "BACKOFF_S", (0.02, 0.1))
     config = config_for(local, 4)
     local.faults.fail("PutLogs", 403, "WriteQuotaExceed", containing="answer to question 2")
     result = run(config, answer, tmp_path)
