@@ -80,8 +80,8 @@ def http_solution(
     )
 
 
-def _trace_headers(configured: Optional[str]) -> Tuple[str, ...]:
-    return (configured, *DEFAULT_TRACE_HEADERS) if configured else ()
+def _trace_headers(configured: Optional[str]) -> Optional[Tuple[str, ...]]:
+    return (configured, *DEFAULT_TRACE_HEADERS) if configured else None
 
 
 def http_solution_with(

@@ -25,7 +25,7 @@ class HttpOptions:
         chunk_extractor: From an event's JSON (else its text) to the text it adds; see
             ``http_solution``.
         transport_retries: How often one call may be sent again, 0 for never.
-        trace_id_response_headers: Response headers that may hold the trace id, in order; empty
+        trace_id_response_headers: Response headers that may hold the trace id, in order; None
             takes the environment's, then ``eagleeye-traceId`` and ``traceId``.
         idle_timeout: Seconds of silence allowed between two events of a stream; None: no limit.
         end_mark: What must end a stream; None demands nothing.
@@ -39,7 +39,7 @@ class HttpOptions:
     timeout: float = 300.0
     chunk_extractor: Optional[Callable[..., Any]] = None
     transport_retries: int = 2
-    trace_id_response_headers: Tuple[str, ...] = ()
+    trace_id_response_headers: Optional[Tuple[str, ...]] = None
     idle_timeout: Optional[float] = None
     end_mark: Optional[str] = None
     max_response_bytes: int = MAX_RESPONSE_BYTES
@@ -65,7 +65,7 @@ class HttpOptions:
             self.end_mark is None or (isinstance(self.end_mark, str) and self.end_mark != ""),
             "end_mark must be a text that is not empty, or None",
         )
-        checked_headers(dict.fromkeys(self.trace_id_response_headers, ""))
+        checked_headers(dict.fromkeys(self.trace_id_response_headers or (), ""))
 
 
 def check(usable: bool, demand: str) -> None:
@@ -84,7 +84,7 @@ def _is_count(value: Any) -> bool:
 
 def trace_header_names(options: HttpOptions, environ: Mapping[str, str] = os.environ) -> List[str]:
     """The response headers that are asked for the trace id, in order."""
-    if options.trace_id_response_headers:
+    if options.trace_id_response_headers is not None:
         return list(options.trace_id_response_headers)
     configured = environ.get(TRACE_HEADER_VARIABLE, "").strip()
     return [configured, *DEFAULT_TRACE_HEADERS] if configured else list(DEFAULT_TRACE_HEADERS)

@@ -107,6 +107,11 @@ def test_the_trace_id_that_the_agent_names_is_recorded(agent, options):
     assert output.meta["traceId"] == ID
 
 
+def test_no_header_is_asked_for_the_trace_when_none_is_named():
+    output, requests = converse(Agent(headers={"traceid": ID}), trace_id_response_headers=())
+    assert output.meta["traceId"] == requests[0].get("traceparent").split("-")[1]
+
+
 def test_the_header_of_the_environment_is_asked_before_the_usual_ones(monkeypatch):
     monkeypatch.setenv("AGENTLOOP_TRACE_ID_RESPONSE_HEADER", "X-Ours")
     output, _ = converse(Agent(headers={"x-ours": ID, "traceid": OTHER}))
