@@ -146,6 +146,7 @@ def load(job: Dict[str, Any]) -> Dict[str, Any]:
         "plan_s": resolved - imported,
         "load_s": loaded - resolved,
         "rss_mb": _memory_mb("VmRSS"),
+        "peak_rss_mb": _memory_mb("VmHWM"),
     }
 
 

@@ -186,7 +186,8 @@ def pipeline(bench: Bench) -> Iterator[Result]:
     path = bench.dataset(rows)
     with Platform(path, more=["--pipeline-name", name]) as platform:
         _make_pipeline(platform, name, rows)
-        platform.ask("faults", {"call": "empty_previews", "seconds": delay_s})
+        # counted from the first preview, which comes a moment after the call of the agent
+        platform.ask("faults", {"call": "empty_previews", "seconds": delay_s - 0.1})
         job = platform.job(
             rows,
             what=["run"],
