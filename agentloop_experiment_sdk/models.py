@@ -125,7 +125,7 @@ class SolutionOutput:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class HttpRequestSpec:
     """One HTTP request to an agent, checked when it is built.
 
@@ -165,6 +165,12 @@ class HttpRequestSpec:
             raise ConfigurationError(
                 "HTTP timeout must be a number of seconds above 0, not {!r}.".format(self.timeout)
             )
+
+    def __repr__(self) -> str:
+        """Method and place only: headers, query and body may hold credentials."""
+        parts = urlsplit(self.url)
+        host = parts.netloc.rpartition("@")[2]
+        return "HttpRequestSpec({} {}://{}{})".format(self.method, parts.scheme, host, parts.path)
 
 
 def _positive(value: Any) -> bool:

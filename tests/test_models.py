@@ -198,3 +198,14 @@ def test_a_parameter_that_cannot_be_copied_is_shared() -> None:
 )
 def test_a_result_is_a_success_a_failure_or_skipped(output: SolutionOutput, status: str) -> None:
     assert Result(Attempt(Task("t", {}), "0"), output, 1, 2, 1.0).status == status
+
+
+def test_the_repr_of_a_request_shows_where_it_goes_and_no_credential() -> None:
+    secret = "zz-1111-zz"
+    spec = HttpRequestSpec(
+        "https://al:{0}@host:8443/chat?api_key={0}".format(secret),
+        headers={"Authorization": secret},
+        params={"token": secret},
+        json={"password": secret},
+    )
+    assert repr(spec) == "HttpRequestSpec(POST https://host:8443/chat)"
