@@ -156,7 +156,9 @@ def check_name(setting: str, value: Any) -> None:
     Raises:
         ConfigurationError: It is empty, not text, or would change the path.
     """
-    if not isinstance(value, str) or not value.strip():
+    if value is not None and not isinstance(value, str):
+        raise ConfigurationError("{} must be text, not {!r}.".format(setting, value))
+    if value is None or not value.strip():
         raise ConfigurationError("{} must be given; {!r} is empty.".format(setting, value))
     if value in (".", "..") or "/" in value or "\\" in value:
         raise ConfigurationError(

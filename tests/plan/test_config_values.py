@@ -145,3 +145,9 @@ def test_importing_the_config_loads_nothing_heavy():
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_what_is_no_text_is_not_called_empty():
+    with pytest.raises(ConfigurationError) as caught:
+        config(experiment_plan_id=5)
+    assert str(caught.value) == "experiment_plan_id must be text, not 5."
