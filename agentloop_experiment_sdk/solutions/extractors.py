@@ -2,6 +2,11 @@
 
 Each takes an event's parsed JSON and returns its piece of the answer, or None if it has none.
 Pass one as ``chunk_extractor=``.
+
+To add a dialect: write its ``<service>_extractor`` here, with the source of its format; export it
+in the package's ``__init__`` (three lists) and name it in ``cli/solutions.py``, which a test
+demands; add examples of its events to ``tests/solutions/test_extractors.py``. If the dialect also
+has shapes of its own, token usage belongs in ``usage.py`` and failure events in ``stream.py``.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ from typing import Any, Callable
 
 import pytest
 
+import agentloop_experiment_sdk as sdk
+from agentloop_experiment_sdk.cli.solutions import _EXTRACTORS as CLI_NAMES
 from agentloop_experiment_sdk.solutions import extractors
 
 
@@ -93,3 +95,10 @@ def test_no_extractor_stumbles_over_a_foreign_event(name: str, data: Any) -> Non
 def test_cozes_closing_event_does_not_repeat_the_answer() -> None:
     data = {"type": "answer", "content": "whole"}
     assert extractors.coze_extractor(data, event="conversation.message.completed") is None
+
+
+def test_every_extractor_is_exported_and_has_a_name_on_the_command_line() -> None:
+    found = {name for name in vars(extractors) if name.endswith("_extractor")}
+    assert found == {name for name in sdk.__all__ if name.endswith("_extractor")}
+    assert all(getattr(sdk, name) is getattr(extractors, name) for name in found)
+    assert found == set(CLI_NAMES.values())
