@@ -6,13 +6,33 @@ import asyncio
 import contextvars
 import threading
 from collections import deque
-from typing import Any, Deque, Dict, Optional, Set
+from typing import TYPE_CHECKING, Any, Deque, Dict, Optional, Set
 
 from ..models import Attempt
 from .deadlines import Deadlines, too_many_stuck
 from .engine import Outlet, hand_over, wait_for
 from .invoke import Call, CallFacts, invoke_async
 from .loop import PROCESS_LOOP, Heartbeat, call_on
+
+if TYPE_CHECKING:
+    _Task = asyncio.Task[None]
+else:
+    _Task = asyncio.Task  # not subscriptable before Python 3.9
+
+
+class RowTask(_Task):
+    """A row on the loop of a caller, who may cancel it there.
+
+    ``asyncio.run`` does so at Ctrl-C before Python 3.11: it cancels every task of its loop. Then
+    the row did not fail; the run is over.
+    """
+
+    cancel_asked = False
+
+    def cancel(self, *args: Any, **kwargs: Any) -> bool:
+        """Ask for the end of the row."""
+        self.cancel_asked = True
+        return super().cancel(*args, **kwargs)
 
 
 class LoopEngine:
@@ -40,6 +60,7 @@ class LoopEngine:
         self._n_workers = n_workers
         self._task_timeout = task_timeout
         self._loop = loop or PROCESS_LOOP.get(n_workers)
+        self._loop_is_the_callers = loop is not None
         self._context = contextvars.copy_context()
         self._due: Deque[Attempt] = deque()
         self._running: Dict[Call, asyncio.Task[Any]] = {}
@@ -82,18 +103,33 @@ class LoopEngine:
 
     def _begin_in_context(self, attempt: Attempt) -> None:
         call = Call(self._facts, attempt)
-        task = self._loop.create_task(self._run(call))
+        task = self._task_of(call)
         task.set_name("row {} repeat {}".format(attempt.task.id, attempt.repeat_id))
         self._running[call] = task
         task.add_done_callback(lambda ended: self._ended(call, ended))
         if self._deadlines is not None:
             self._deadlines.add(call)
 
+    def _task_of(self, call: Call) -> asyncio.Task[None]:
+        if self._loop_is_the_callers:
+            return RowTask(self._run(call), loop=self._loop)
+        return self._loop.create_task(self._run(call))
+
     async def _run(self, call: Call) -> None:
-        hand_over(self._outlet, call, await invoke_async(call, self._facts.solution))
+        result = await invoke_async(call, self._facts.solution)
+        asked = getattr(asyncio.current_task(), "cancel_asked", False)
+        if asked and not call.was_stopped and not result.output.success and call.claim():
+            self._outlet.dropped(call.attempt, asyncio.CancelledError())
+            self._stop()
+        else:
+            hand_over(self._outlet, call, result)
 
     def _ended(self, call: Call, task: asyncio.Task[Any]) -> None:
-        error = None if task.cancelled() else task.exception()
+        error: Optional[BaseException] = None
+        if not task.cancelled():
+            error = task.exception()
+        elif not call.was_stopped:
+            error = asyncio.CancelledError()
         if self._deadlines is not None:
             self._deadlines.forget(call)
         with self._lock:

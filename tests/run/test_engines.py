@@ -674,6 +674,34 @@ def test_rows_run_on_a_given_loop() -> None:
     assert outputs == [loop_id] * 3
 
 
+def test_rows_that_the_caller_cancels_on_his_loop_have_not_failed() -> None:
+    async def solution(task: Task) -> str:
+        if task.input["n"] == 0:
+            return "quick"
+        if task.input["n"] == 1:
+            raise asyncio.CancelledError  # of its own accord: a failure of the row
+        await asyncio.sleep(CAP_S)
+        return "never"
+
+    async def main() -> Bench:
+        bench = Bench(solution, 2, loop=asyncio.get_running_loop())
+        bench.submit(6)
+        while len(bench.results) < 2:
+            await asyncio.sleep(0.001)
+        # as asyncio.run does it at Ctrl-C before Python 3.11
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:  # type: ignore[arg-type]
+            task.cancel()
+        while len(bench.dropped) < 4:
+            await asyncio.sleep(0.001)
+        bench.engine.close()
+        return bench
+
+    bench = asyncio.run(main())
+    assert sorted(map(str, bench.errors)) == ["CancelledError", "None"]
+    errors = [error for _, error in bench.dropped if error is not None]
+    assert errors and all(isinstance(error, asyncio.CancelledError) for error in errors)
+
+
 def test_a_loop_closed_under_the_run_drops_its_rows() -> None:
     loop = asyncio.new_event_loop()
     bench = Bench(_async_one, 2, loop=loop)

@@ -426,6 +426,34 @@ def test_cancelling_arun_equals_stop(
     assert_the_rest_runs(local, config, tmp_path, 40)
 
 
+def test_rows_that_the_caller_cancels_on_his_loop_end_the_run_as_stop_does(
+    local: LocalAgentLoop, tmp_path: Path
+) -> None:
+    config = config_for(local, 30)
+    begun = threading.Event()
+
+    async def solution(task: Task) -> str:
+        if task.input["id"] == "0":
+            return "quick"
+        begun.set()
+        await asyncio.sleep(CAP_S)
+        return "never"
+
+    async def main() -> Any:
+        experiment = Experiment(config, solution, tmp_path, n_workers=2)
+        running = asyncio.ensure_future(experiment.arun())
+        while not begun.is_set() or not solutions(tmp_path):
+            await asyncio.sleep(0.005)
+        for task in asyncio.all_tasks() - {asyncio.current_task(), running}:  # type: ignore[arg-type]
+            task.cancel()
+        return await running
+
+    result = asyncio.run(main())
+    assert result.status == "interrupted"
+    assert assert_put_in_order(local, tmp_path, 30) == 1
+    assert_the_rest_runs(local, config, tmp_path, 30)
+
+
 def test_arun_raises_what_run_raises(local: LocalAgentLoop, tmp_path: Path) -> None:
     from agentloop_experiment_sdk import EmptyDatasetError
 
