@@ -33,6 +33,7 @@ from .usage import UsageMeter
 if TYPE_CHECKING:
     from .process import Ending
 
+NOT_STARTED = "CommandNotStarted"
 _TAIL_CHARACTERS = 2000
 
 TraceIdResolver = Callable[[Dict[str, Any]], Optional[str]]
@@ -244,7 +245,7 @@ def run_command(call: CommandCall) -> CommandAnswer:
     secrets = call.secrets
     stdout, stderr = (_shown(data, secrets) for data in (ending.stdout, ending.stderr))
     error_type, message = _fault(call, ending)
-    if error_type and error_type != "CommandNotStarted":
+    if error_type and error_type != NOT_STARTED:
         message += _tail(stderr or stdout)
     return CommandAnswer(stdout, stderr, ending.returncode, milliseconds, error_type, message)
 
@@ -284,7 +285,7 @@ def _tail(printed: str) -> str:
 def _fault(call: CommandCall, ending: Ending) -> Tuple[str, str]:
     """The type and message of what went wrong, or two empty texts."""
     if ending.error is not None:
-        return "CommandNotStarted", _not_started(call, ending.error)
+        return NOT_STARTED, _not_started(call, ending.error)
     if ending.reason == "timeout":
         text = "it did not end within {:g} s and was ended with all it had started"
         return "CommandTimeout", text.format(call.timeout)
@@ -332,7 +333,8 @@ def reported_trace_id(answer: CommandAnswer, sent: str, trace: bool) -> Optional
     if named:
         return named
     quoted = any(sent in text.lower() for text in (answer.stdout, answer.stderr))
-    return sent if trace or quoted else None
+    started = answer.error_type != NOT_STARTED
+    return sent if (trace and started) or quoted else None
 
 
 def reported_usage(answer: CommandAnswer) -> Optional[Dict[str, Any]]:

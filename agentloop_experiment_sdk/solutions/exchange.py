@@ -59,6 +59,12 @@ class _Call:
     def elapsed_ms(self) -> float:
         return round((self.clock() - self.began) * 1000, 3)
 
+    def note_sending(self) -> None:
+        """From here on the agent may see the trace, even if the row is given up meanwhile."""
+        self.record.sent = True
+        if self.scope is not None and self.record.trace_id:
+            self.scope.note_trace(self.record.trace_id)
+
     def begin_attempt(self) -> None:
         self.interruption.check()
         self.attempt_began = self.elapsed_ms()
@@ -93,7 +99,8 @@ def run_exchange(
         request = prepare(spec)
     except ConfigurationError as error:
         return unanswered(record, ExchangeFault(type(error).__name__, str(error)))
-    headers, record.trace_id = inject(request.headers, trace, members)
+    headers, sent_trace = inject(request.headers, trace, members)
+    record.trace_id = sent_trace
     record.request = request = replace(request, headers=headers)
     record.secrets = secret_values(headers, spec.params, spec.url, hidden)
     interruption = Interruption()
@@ -113,8 +120,8 @@ def run_exchange(
     )
     with _cancelled_by(scope, interruption):
         answer = _answer(call, on_event)
-    if scope is not None and answer.trace_id:
-        scope.note_trace(answer.trace_id)
+    if scope is not None and answer.trace_id and scope.trace_id == sent_trace:
+        scope.trace_id = answer.trace_id  # the agent may have named its own
     return answer
 
 
@@ -185,15 +192,15 @@ def _attempt(call: _Call) -> Exchange:
         call.begin_attempt()
         wait = _backoff(call)
         try:
-            exchange = call.transport.open(call.request, call.deadline, call.interruption)
+            exchange = call.transport.connect(call.request.origin, call.deadline, call.interruption)
+            call.note_sending()
+            exchange.send(call.request)
         except ExchangeFault as fault:
-            call.record.sent = call.record.sent or fault.sent
             call.end_attempt(error=call.record.told(fault.message))
             retryable = fault.retryable and call.request.method in IDEMPOTENT_METHODS
             if not retryable or not _may_retry(call, wait):
                 raise
         else:
-            call.record.sent = True
             response = exchange.response
             asked_for = retry_after(response.headers.get("retry-after"))
             if response.status in _RETRIED and call.scope is not None:

@@ -26,9 +26,6 @@ class ExchangeFault(Exception):
         message: What happened, and what to do where that is known.
         retryable: True if the connection failed before the answer began, so that an idempotent
             request may be sent again.
-
-    Attributes:
-        sent: False if no byte of the request can have reached the agent.
     """
 
     def __init__(self, error_type: str, message: str, *, retryable: bool = False) -> None:
@@ -36,4 +33,3 @@ class ExchangeFault(Exception):
         self.error_type = error_type
         self.message = message
         self.retryable = retryable
-        self.sent = True

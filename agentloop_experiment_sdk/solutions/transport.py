@@ -119,32 +119,18 @@ class Transport:
         """Close idle connections."""
         self._pool.close()
 
-    def open(
-        self, request: WireRequest, deadline: Deadline, interruption: Interruption
-    ) -> Exchange:
-        """Send ``request`` on an idle or new connection and read the answer's head.
+    def connect(self, origin: Origin, deadline: Deadline, interruption: Interruption) -> Exchange:
+        """An exchange on an idle or new connection, over which ``send`` comes next.
 
         Raises:
-            ExchangeFault: No answer began; ``retryable`` says whether the connection failed.
+            ExchangeFault: There is no connection; ``retryable`` says whether it failed.
         """
-        try:
-            connection = self._connection(request.origin, deadline, interruption)
-        except ExchangeFault as fault:
-            fault.sent = False
-            raise
-        exchange = Exchange(connection, self._pool, deadline, interruption)
-        exchange.send(request)
-        return exchange
-
-    def _connection(
-        self, origin: Origin, deadline: Deadline, interruption: Interruption
-    ) -> Connection:
         route = (origin, self._proxy(origin))
         connection = self._pool.take(route)
         if connection is None:
             sock = dial(origin, route[1], self._contexts, deadline, interruption)
             connection = Connection(sock, route)
-        return connection
+        return Exchange(connection, self._pool, deadline, interruption)
 
     def _proxy(self, origin: Origin) -> Optional[Proxy]:
         variables = snapshot()
@@ -180,7 +166,11 @@ class Exchange:
         self._release(self.response.reusable)
 
     def send(self, request: WireRequest) -> None:
-        """Send the request and wait for the head of its answer."""
+        """Send the request and wait for the head of its answer.
+
+        Raises:
+            ExchangeFault: No answer began; ``retryable`` says whether the connection failed.
+        """
         try:
             self._connection.begin(self._deadline, self._interruption)
             broken = self._send_bytes(request)

@@ -252,6 +252,12 @@ def test_secrets_of_the_command_line_and_environment_are_not_stored():
     assert "--api-key ***" in solution.fingerprint
 
 
+def test_a_command_that_never_started_has_no_trace():
+    output = command_solution_with(["/no/such/program"], trace=True)(TASK)
+    assert output.meta["error_type"] == "CommandNotStarted"
+    assert "traceId" not in output.meta
+
+
 def test_a_credential_in_a_header_argument_is_not_stored():
     code = "import sys; print(sys.argv[2], sys.argv[4]); print(sys.argv[2].split()[-1])"
     headers = ["-H", "Authorization:Bearer sk-secret-123", "--header", "Cookie: sid=zz-2222; a=b"]

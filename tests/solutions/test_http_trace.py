@@ -142,6 +142,27 @@ def test_the_trace_is_noted_on_the_attempt() -> None:
     assert scope.trace_id == output.meta["traceId"]
 
 
+def test_the_trace_is_noted_when_it_is_sent_for_a_row_that_is_given_up() -> None:
+    noted = []
+
+    def late(request: Request, reply: Reply) -> None:
+        noted.append((scope.trace_id, request.get("traceparent")))
+        reply.whole("{}", traceId=GOOD)
+
+    with RawServer(late) as server, entered(AttemptScope()) as scope:
+        http_solution_with(server.url(), timeout=CAP)(a_task())
+    (while_waiting, sent), *_ = noted
+    assert while_waiting is not None and while_waiting in str(sent)
+    assert scope.trace_id == GOOD
+
+
+def test_a_later_call_of_the_attempt_leaves_its_trace() -> None:
+    with RawServer(answer_ok) as server, entered(AttemptScope()) as scope:
+        solution = http_solution_with(server.url(), timeout=CAP)
+        first, second = solution(a_task()), solution(a_task())
+    assert scope.trace_id == first.meta["traceId"] != second.meta["traceId"]
+
+
 def test_a_call_that_was_never_sent_has_no_trace() -> None:
     client = HttpClient(HttpOptions(CAP))
     with entered(AttemptScope()) as scope:
