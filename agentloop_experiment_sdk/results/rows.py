@@ -134,8 +134,9 @@ def measured(answer: Answer) -> Dict[str, Any]:
     usage = jsontext.to_jsonable(answer.meta.get("usage"))
     if isinstance(usage, dict):
         for name in ("input_tokens", "output_tokens", "total_tokens"):
-            if usage.get(name) is not None:
-                metrics[name] = usage[name]
+            count = usage.get(name)
+            if isinstance(count, (int, float)) and not isinstance(count, bool) and count >= 0:
+                metrics[name] = count
     return metrics
 
 

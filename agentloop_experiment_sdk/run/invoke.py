@@ -64,7 +64,11 @@ class Call:
         can be read once, is the same on disk and in SLS.
         """
         took = time.perf_counter() - self._began
-        output = _taken(output)
+        try:
+            output = _taken(output)
+        except Exception as error:
+            # an output that cannot be read, or is too large to copy, is a failed row
+            output = failure_from(error)
         trace_id = tracing.valid_trace_id(output.meta.get("traceId")) or self.scope.trace_id
         return Result(
             self.attempt,

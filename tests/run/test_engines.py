@@ -21,6 +21,7 @@ from agentloop_experiment_sdk.models import Attempt, Result, SolutionOutput, Tas
 from agentloop_experiment_sdk.run.engine import Outlet
 from agentloop_experiment_sdk.run.executor import Workers, make_engine
 from agentloop_experiment_sdk.run.invoke import Call, CallFacts
+from agentloop_experiment_sdk.run.single import call_solution
 from agentloop_experiment_sdk.scope import current_scope
 from agentloop_experiment_sdk.solutions.call import prepare
 
@@ -764,3 +765,12 @@ def test_the_heartbeat_names_the_row_that_blocks_the_loop(
         logging.getLogger("agentloop_experiment_sdk").removeHandler(watch)
     assert "row 1 repeat 0" in caplog.text
     assert caplog.text.count("has been blocked") == 1
+
+
+def test_an_output_too_large_to_copy_is_a_failed_row(monkeypatch):
+    def too_large(value):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr("agentloop_experiment_sdk.jsontext.to_jsonable", too_large)
+    output = call_solution(lambda task: "x", Task("t", {}))
+    assert not output.success and output.meta["error_type"] == "MemoryError"
