@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import concurrent.futures
+import queue
 import threading
 import time
 from collections import deque
 from concurrent.futures import Future
-from typing import Any, Deque, Dict, Optional, Set, Tuple
+from typing import Any, Callable, Deque, Dict, Optional, Protocol, Set, Tuple
 
 from ..errors import ExperimentError
 from ..models import Attempt, Result, SolutionOutput
@@ -21,6 +22,42 @@ from .remote import Answered, run_parcel
 _LOST_TRIES = 3
 
 
+class Submitter(Protocol):
+    """Where an executor is given its calls."""
+
+    def call(self, action: Callable[[], None]) -> None:
+        """Have something called, in order."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        ...
+
+
+class SubmitThread:
+    """A thread that submits: an executor may hold its own lock while it calls back.
+
+    ``ProcessPoolExecutor`` does when it breaks, from Python 3.13 on: to submit from the callback
+    of a future would wait for ever.
+    """
+
+    def __init__(self) -> None:
+        self._due: queue.SimpleQueue[Optional[Callable[[], None]]] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name="agentloop-submit", daemon=True).start()
+
+    def call(self, action: Callable[[], None]) -> None:
+        """Have something called on the thread."""
+        self._due.put(action)
+
+    def close(self) -> None:
+        """End the thread once all is called."""
+        self._due.put(None)
+
+    def _work(self) -> None:
+        for action in iter(self._due.get, None):
+            action()
+
+
 class PoolEngine:
     """Attempts on the workers of an executor.
 
@@ -32,13 +69,22 @@ class PoolEngine:
         record_id: Of the run.
         outlet: Where results go.
         at_once: How many attempts the executor holds at a time.
+        submitter: Where the executor is given its calls; by default a thread of the engine's own.
     """
 
-    def __init__(self, cluster: Cluster, record_id: str, outlet: Outlet, at_once: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        record_id: str,
+        outlet: Outlet,
+        at_once: int,
+        submitter: Optional[Submitter] = None,
+    ) -> None:
         self._cluster = cluster
         self._record_id = record_id
         self._outlet = outlet
         self._at_once = at_once
+        self._submitter = submitter or SubmitThread()
         self._lock = threading.Lock()
         self._due: Deque[Attempt] = deque()
         self._to_isolate: Deque[Attempt] = deque()
@@ -54,7 +100,7 @@ class PoolEngine:
         with self._lock:
             suspect = attempt.key in self._cluster.suspects
             (self._to_isolate if suspect else self._due).append(attempt)
-        self._begin()
+        self._submitter.call(self._begin)
 
     def assist(self, finished: threading.Event) -> None:
         """Wait."""
@@ -82,6 +128,7 @@ class PoolEngine:
         if running:
             self._cluster.cancel_begun(running)
         self._cluster.dismiss()
+        self._submitter.close()
 
     def _begin(self) -> None:
         """Send attempts for as long as there is room."""
@@ -143,7 +190,7 @@ class PoolEngine:
                 self._outlet.dropped(attempt, broken(error))
         else:
             self._failed(attempt, error)
-        self._begin()
+        self._submitter.call(self._begin)
 
     def _take_answer(self, attempt: Attempt, answered: Optional[Answered]) -> None:
         if answered is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from typing import Any, Callable, List, Optional, Tuple
 
@@ -60,6 +61,16 @@ def attempt(number: int) -> Attempt:
     return Attempt(task, "0")
 
 
+class AtOnce:
+    """Submits in the thread that calls."""
+
+    def call(self, action: Callable[[], None]) -> None:
+        action()
+
+    def close(self) -> None:
+        pass
+
+
 class Run:
     """An engine with its executor, and what came out."""
 
@@ -72,7 +83,7 @@ class Run:
         outlet = Outlet(
             self.results.append, lambda item, error: self.drops.append((item.task.id, error))
         )
-        self.engine = PoolEngine(self.cluster, "record", outlet, at_once)
+        self.engine = PoolEngine(self.cluster, "record", outlet, at_once, AtOnce())
 
     def submit(self, *numbers: int) -> None:
         for number in numbers:
@@ -277,6 +288,35 @@ def test_waiting_for_workers_says_so_and_ends_at_a_stop(
         "Waiting for the workers of the executor: none is ready yet."
     ) == 1
     assert executor.probes[0].cancelled()
+
+
+class Locking(ByHand):
+    """Holds its lock while it calls back, as a process pool does that breaks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        with self.lock:
+            return super().submit(fn, *args, **kwargs)
+
+    def answer(self, number: int, **changes: Any) -> None:
+        with self.lock:
+            super().answer(number, **changes)
+
+
+def test_an_executor_may_hold_its_lock_while_it_calls_back() -> None:
+    executor, results = Locking(), []
+    outlet = Outlet(results.append, lambda item, error: None)
+    engine = PoolEngine(Cluster(executor, facts, {}), "record", outlet, 1)
+    for number in range(3):
+        engine.submit(attempt(number))
+    for number in range(3):
+        wait_until(lambda number=number: len(executor.calls) > number)
+        executor.answer(number)
+    assert len(results) == 3
+    engine.close()
 
 
 class Sizeless(Executor):

@@ -57,6 +57,10 @@ from agentloop_experiment_sdk import (
 from agentloop_experiment_sdk.local import LocalAgentLoop
 
 
+# the pools here are forked before LocalAgentLoop starts, but other threads of the tests may run
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+
+
 def started_pool(size: int = 2, method: str = "fork") -> ProcessPoolExecutor:
     """A pool whose processes all run before the test's own threads do."""
     context = multiprocessing.get_context(method)
