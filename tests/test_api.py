@@ -136,6 +136,8 @@ def test_a_solution_that_cannot_be_called_is_named(tmp_path: Path) -> None:
     config = sdk.AgentLoopConfig("space", "plan", "cn-hangzhou")
     with pytest.raises(ConfigurationError, match="must be callable"):
         Experiment(config, "http://agent", tmp_path)
+    with pytest.raises(ConfigurationError, match="config must be an AgentLoopConfig.*'dict'"):
+        Experiment({"agent_space": "space"}, answer, tmp_path)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="no_such_option"):
         run_experiment(config, answer, tmp_path, no_such_option=1)
 
@@ -244,6 +246,15 @@ def test_local_config_takes_a_server_or_its_endpoints_and_further_settings(
     by_endpoints = local_config(local.endpoints, "plan", experiment_name="other")
     assert by_server.max_rows == 7 and by_endpoints.experiment_name == "other"
     assert by_server.agentloop_endpoint == by_endpoints.agentloop_endpoint
+
+
+def test_the_scores_of_the_platform_can_be_read_from_the_result(
+    local: LocalAgentLoop, tmp_path: Path
+) -> None:
+    result = Experiment(config_over(local, ROWS), answer, tmp_path).run()
+    local.score(result.record_id, [{"metric": "helpful", "score": 0.5, "dataset_item_id": "0"}])
+    scores = result.cloud_scores()
+    assert scores is not None and local.requests["GetExperimentRun"] >= 1
 
 
 def python(code: str) -> str:

@@ -201,3 +201,13 @@ def test_the_part_of_the_dataset_that_would_run_is_read(
     config = config_for(local, 10)
     assert "4 rows read" in str(check(config, tmp_path, limit=None, item_ids=["1", "2", "3", "4"]))
     assert "no row" in messages(check(config, tmp_path, item_ids=["99"]))["dataset"]
+
+
+def test_a_given_executor_is_tried_out(local: LocalAgentLoop, tmp_path: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    config = config_for(local)
+    with ThreadPoolExecutor(2) as executor:
+        report = check(config, tmp_path, executor=executor)
+    assert report, str(report)
+    assert "a worker has loaded the solution" in str(report)
