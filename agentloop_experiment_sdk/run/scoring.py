@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import shutil
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..evaluate.evaluator import NamedEvaluator, evaluate_output, missing_evaluators
@@ -21,7 +22,10 @@ from .loop import PROCESS_LOOP, awaiter
 # what experiment_metrics of the row says of each metric
 Scores = Mapping[str, Any]
 
+logger = logging.getLogger(__name__)
+
 SCORERS = 4
+_SAID = 300  # most characters of an error in a log line
 
 
 @dataclass(frozen=True)
@@ -32,11 +36,13 @@ class Scorer:
         root: The results directory.
         evaluators: What scores them.
         tasks: The plan's tasks by id; others are read from the directory.
+        told: Evaluators whose failure was logged, and for which attempt.
     """
 
     root: str
     evaluators: Tuple[NamedEvaluator, ...]
     tasks: Mapping[str, Task]
+    told: Dict[str, Key] = field(default_factory=dict, compare=False)
 
     def score(self, key: Key, *, afresh: bool) -> Scores:
         """Run the evaluators on an attempt and store what they say.
@@ -62,8 +68,20 @@ class Scorer:
             wanted, task, SolutionOutput.from_dict(document), await_in_loop=_await_in_loop
         )
         _store(folder, results)
+        self._tell_failures(key, results)
         scores.update((result.name, result.result) for result in results)
         return {name: score for name, score in scores.items() if score is not None}
+
+    def _tell_failures(self, key: Key, results: Sequence[MetricResult]) -> None:
+        """Log the first failure of each evaluator: a row without a score is easily missed."""
+        for result in results:
+            error = (result.metadata or {}).get("error")
+            if error and self.told.setdefault(result.name, key) is key:
+                logger.warning(
+                    "The evaluator %s gave a row no score: %s. Others like it are not logged.",
+                    result.name,
+                    " ".join(str(result.message).split())[:_SAID].rstrip("."),
+                )
 
     def lacks(self, key: Key) -> bool:
         """Whether evaluators are still to be run on an attempt."""
@@ -142,10 +160,21 @@ def metrics_by_repeat(
     for repeat in map(str, range(n_repeat)):
         keys = [(task.id, repeat) for task in tasks]
         involved = [key for key in keys if _is_scored(state, key)]
-        evaluations = {key[0]: evaluations_of(root, key) for key in involved}
+        evaluations = {
+            key[0]: evaluations_of(root, key) for key in involved if _has_evaluations(root, key)
+        }
         if any(evaluations.values()):
             metrics[repeat] = aggregate_metrics(evaluations, [key[0] for key in involved])
     return metrics
+
+
+def _has_evaluations(root: str, key: Key) -> bool:
+    """Whether there is anything to read: asked of each row of a run that is taken up again."""
+    try:
+        os.stat("/".join((root, *key, layout.EVALUATION_DIR)))
+    except OSError:
+        return False
+    return True
 
 
 def _is_scored(state: JournalState, key: Key) -> bool:
