@@ -43,7 +43,10 @@ def wilson_interval(
     centre = share + z * z / (2 * trials)
     spread = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     scale = 1 + z * z / trials
-    return (max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale))
+    # the ends are exact where all or none succeeded; rounding must not leave the share outside
+    low = 0.0 if successes <= 0 else max(0.0, (centre - spread) / scale)
+    high = 1.0 if successes >= trials else min(1.0, (centre + spread) / scale)
+    return (low, high)
 
 
 def clustered_proportion(

@@ -38,6 +38,12 @@ def test_clopper_pearson_agrees_with_statsmodels(proportion, successes, trials):
     assert ours.clopper_pearson(successes, trials) == pytest.approx(expected, abs=1e-9)
 
 
+def test_wilson_never_leaves_the_share_outside():
+    for trials in range(1, 300):
+        assert ours.wilson_interval(trials, trials)[1] == 1.0
+        assert ours.wilson_interval(0, trials)[0] == 0.0
+
+
 def test_wilson_without_trials_says_nothing():
     assert ours.wilson_interval(0, 0) == (0.0, 1.0)
 
