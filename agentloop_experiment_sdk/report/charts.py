@@ -7,7 +7,7 @@ import math
 from typing import Callable, List, Mapping, Sequence, Tuple
 
 from .deltas import MetricDelta
-from .sections import measure_name, number, shorten, signed
+from .sections import measure_name, number, shorten, signed, signed_interval
 
 WIDTH, WIDE, HEIGHT = 360, 560, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 12, 18, 26
@@ -235,9 +235,7 @@ def _forest_row(delta: MetricDelta, middle_y: float, middle: float, half: float)
         middle + bound / scale * half for bound in (estimate.low, estimate.high, estimate.value)
     )
     kind = "delta " + delta.verdict.replace(" ", "-")
-    tip = "{} to {}".format(
-        *(signed(delta.name, delta.kind, v) for v in (estimate.low, estimate.high))
-    )
+    tip = signed_interval(delta.name, delta.kind, estimate.low, estimate.high)
     return [
         _text(2, middle_y + 4, shorten(measure_name(delta.name), 26), "label"),
         _line(low, middle_y, high, middle_y, kind),

@@ -101,11 +101,17 @@ class CandidateComparison:
 
     def outputs(self, pair: ItemPair) -> Optional[Tuple[str, str]]:
         """Both answers to the item as text (its first repeat); None for an imported baseline."""
-        if self.baseline.result is None or self.candidate.result is None:
-            return None
-        old = self.baseline.result.rows_of(pair.baseline.task_id)
-        new = self.candidate.result.rows_of(pair.candidate.task_id)
-        return (answer_text(old[0]), answer_text(new[0]))
+        old, new = self.answers(pair)
+        return None if old is None or new is None else (old, new)
+
+    def answers(self, pair: ItemPair) -> Tuple[Optional[str], Optional[str]]:
+        """Each side's answer to the item as text; None of a side that is an imported baseline."""
+        sides = ((self.baseline, pair.baseline), (self.candidate, pair.candidate))
+        old, new = (
+            None if side.result is None else answer_text(side.result.rows_of(item.task_id)[0])
+            for side, item in sides
+        )
+        return (old, new)
 
     def diff(self, label: str) -> str:
         """The unified diff of both answers to the item ``label``; "" when they are equal.

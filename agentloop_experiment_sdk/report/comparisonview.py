@@ -15,6 +15,7 @@ from .sections import (
     number,
     shorten,
     signed,
+    signed_interval,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def gate_sections(verdict: GateResult) -> List[Section]:
     lines = (verdict.result.name,) + tuple(verdict.reasons)
     sections = [
         Section(title, lines, level=1),
-        Section("Checks", verdict.notes, Table(("", "check", "found"), rows)),
+        Section("Checks", verdict.notes, Table(("", "check", "found"), rows, wrap=True)),
     ]
     if verdict.comparison is not None:
         sections += candidate_sections(verdict.comparison)
@@ -84,18 +85,17 @@ def _pair_lines(candidate: CandidateComparison) -> List[str]:
 def _delta_table(candidate: CandidateComparison) -> Optional[Table]:
     rows = tuple(_delta_row(delta) for delta in candidate.deltas.values())
     header = ("measure", "baseline", "this run", "change", "interval", "p", "verdict")
-    return Table(header, rows, frozenset((1, 2, 3, 5))) if rows else None
+    return Table(header, rows, frozenset((1, 2, 3, 4, 5))) if rows else None
 
 
 def _delta_row(delta: MetricDelta) -> Tuple[str, ...]:
     name, kind = delta.name, delta.kind
-    low, high = (signed(name, kind, value) for value in (delta.delta.low, delta.delta.high))
     return (
         measure_name(name),
         measure_text(name, kind, delta.baseline),
         measure_text(name, kind, delta.candidate),
         signed(name, kind, delta.delta.value),
-        "{} to {}".format(low, high),
+        signed_interval(name, kind, delta.delta.low, delta.delta.high),
         "{:.3f}".format(delta.p_value) if delta.p_value >= 0.001 else "<0.001",
         delta.verdict,
     )
@@ -112,9 +112,9 @@ def _changes_section(
 
 
 def _change_row(candidate: CandidateComparison, change: ItemChange) -> Tuple[str, ...]:
-    texts = candidate.outputs(change.pair) or ("", "")
-    measures = ", ".join(change.measures)
-    return (change.label, measures, shorten(texts[0], 120), shorten(texts[1], 120))
+    texts = candidate.answers(change.pair)
+    old, new = ("\u2013" if text is None else shorten(text, 120) for text in texts)
+    return (change.label, ", ".join(change.measures), old, new)
 
 
 def _labels_section(candidate: CandidateComparison) -> Section:

@@ -115,7 +115,11 @@ def _row_case(
         return _Case(*place, FAILURE, row.error_type, row.error_message, trace)
     low = [name for name in metrics if measure.scores.get(name) == 0.0]
     if low:
-        return _Case(*place, FAILURE, low[0], "failed " + ", ".join(low), answer_text(row))
+        message = "failed " + ", ".join(low)
+        reason = row.evaluations.get(low[0], {}).get("message")
+        if reason:
+            message = "{}: {}".format(message, reason)
+        return _Case(*place, FAILURE, low[0], message, answer_text(row))
     return _Case(*place)
 
 

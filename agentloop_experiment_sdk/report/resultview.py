@@ -123,5 +123,6 @@ def _errors_section(result: ExperimentResult) -> Section:
         example = result.rows_of(head.task_id)
         row = next((row for row in example if row.error_type == error), example[0])
         rows.append((error, number(count), head.label, shorten(row.error_message)))
-    table = Table(("error", "rows", "for example", "message"), tuple(rows), frozenset((1,)))
+    header = ("error", "rows", "for example", "message")
+    table = Table(header, tuple(rows), frozenset((1,)), wrap=True)
     return Section("Failures", table=table if rows else None)

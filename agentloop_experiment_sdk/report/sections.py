@@ -26,11 +26,19 @@ class Subject(Protocol):
 
 @dataclass(frozen=True)
 class Table:
-    """Cells of text under a header; ``right`` has the columns that align right."""
+    """Cells of text under a header.
+
+    Attributes:
+        header: The columns' names.
+        rows: The cells.
+        right: The columns that align right.
+        wrap: Whether a long text in the last column takes several lines instead of being cut.
+    """
 
     header: Tuple[str, ...]
     rows: Tuple[Tuple[str, ...], ...]
     right: FrozenSet[int] = frozenset()
+    wrap: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,14 @@ def signed(name: str, kind: str, value: float) -> str:
     if name.endswith("_ms") or size >= 100:
         return sign + measure_text(name, kind, size)
     return "{}{:.3g}".format(sign, size)
+
+
+def signed_interval(name: str, kind: str, low: float, high: float) -> str:
+    """``low to high`` of a change; a unit that both ends share is written once."""
+    texts = [signed(name, kind, value).split(" ") for value in (low, high)]
+    if texts[0][1:] == texts[1][1:]:
+        del texts[0][1:]
+    return " to ".join(map(" ".join, texts))
 
 
 def shorten(text: str, limit: int = EXAMPLE) -> str:

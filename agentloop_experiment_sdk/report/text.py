@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 import textwrap
 import unicodedata
-from typing import Iterable, List, Optional, Sequence
+from typing import Container, Iterable, List, Optional, Sequence
 
 from .sections import Section, Subject, Table
 
 _GAP = "  "
 _LEAST_COLUMN = 3
+_LEAST_TEXT = 8
 
 
 def render_text(subject: Subject, *, width: Optional[int] = None) -> str:
@@ -89,20 +90,30 @@ def _wrapped(lines: Iterable[str], columns: int) -> List[str]:
 
 def _table(table: Table, columns: int) -> List[str]:
     cells = [[clean(cell) for cell in row] for row in (table.header,) + table.rows]
-    widths = _widths(cells, columns)
-    lines = [_line(row, widths, table) for row in cells]
-    lines.insert(1, _GAP.join("-" * width for width in widths))
+    widths = _widths(cells, columns, table.right)
+    lines = [_line(cells[0], widths, table), _GAP.join("-" * width for width in widths)]
+    for row in cells[1:]:
+        texts = _wrapped(row[-1:], widths[-1]) if table.wrap else row[-1:]
+        lines.append(_line([*row[:-1], texts[0]], widths, table))
+        lines += [_line([""] * (len(row) - 1) + [text], widths, table) for text in texts[1:]]
     return lines
 
 
-def _widths(cells: Sequence[Sequence[str]], columns: int) -> List[int]:
-    """Natural column widths, the wide ones cut to a common width until a line fits."""
+def _widths(cells: Sequence[Sequence[str]], columns: int, numbers: Container[int]) -> List[int]:
+    """Natural column widths, the wide ones cut to a common width until a line fits.
+
+    Texts are cut before numbers, of which a part would say something else.
+    """
     widths = [max(display_width(row[place]) for row in cells) for place in range(len(cells[0]))]
     room = columns - len(_GAP) * (len(widths) - 1)
-    cap = max(widths)
-    while sum(min(width, cap) for width in widths) > room and cap > _LEAST_COLUMN:
-        cap -= 1
-    return [min(width, cap) for width in widths]
+    texts = [place for place in range(len(widths)) if place not in numbers]
+    for places, least in ((texts, _LEAST_TEXT), (list(range(len(widths))), _LEAST_COLUMN)):
+        cap = max((widths[place] for place in places), default=0)
+        while sum(widths) > room and cap > least:
+            cap -= 1
+            for place in places:
+                widths[place] = min(widths[place], cap)
+    return widths
 
 
 def _line(row: Sequence[str], widths: Sequence[int], table: Table) -> str:

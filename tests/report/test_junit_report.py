@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 
@@ -72,6 +73,15 @@ def test_a_failed_metric_fails_the_row_when_asked(tmp_path):
     suite = checked(render_junit(result, metrics=["em"]))[0]
     (failure,) = suite.iter("failure")
     assert failure.attrib == {"type": "em", "message": "failed em"} and '"k": 1' in failure.text
+
+
+def test_a_failed_metric_says_why(tmp_path):
+    root = build(tmp_path, [row("a", scores={"em": False})])
+    (path,) = tmp_path.rglob("em.json")
+    stored = dict(json.loads(path.read_text(encoding="utf-8")), message='Expected "1", got "2".')
+    path.write_text(json.dumps(stored), encoding="utf-8")
+    (failure,) = checked(render_junit(load_result(root), metrics=["em"])).iter("failure")
+    assert failure.get("message") == 'failed em: Expected "1", got "2".'
 
 
 def test_repeats_have_names_of_their_own(tmp_path):

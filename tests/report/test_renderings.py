@@ -7,6 +7,7 @@ from results_builder import build, row
 
 from agentloop_experiment_sdk.errors import ConfigurationError
 from agentloop_experiment_sdk.report import sections
+from agentloop_experiment_sdk.report.baseline import Baseline
 from agentloop_experiment_sdk.report.compare import compare
 from agentloop_experiment_sdk.report.files import write_report
 from agentloop_experiment_sdk.report.gate import gate
@@ -216,6 +217,42 @@ def test_intervals_have_the_unit_of_their_measure():
     assert sections.interval_text(Estimate(1, 2, 3000, 4), "numerical", "ttft_ms") == (
         "2 ms to 3.00 s"
     )
+
+
+@pytest.mark.parametrize(
+    "name, kind, low, high, text",
+    [
+        ("success", "pass/fail", -0.201, -0.008, "\u221220.1 to \u22120.8 pp"),
+        ("latency_ms", "numerical", -15.0, 2.0, "\u221215 to +2 ms"),
+        ("latency_ms", "numerical", -15.0, 2000.0, "\u221215 ms to +2.00 s"),
+        ("tokens", "numerical", -20.0, 3.0, "\u221220 to +3"),
+    ],
+)
+def test_both_ends_of_a_change_share_their_unit(name, kind, low, high, text):
+    assert sections.signed_interval(name, kind, low, high) == text
+
+
+def test_numbers_are_not_cut_while_texts_can_be(comparison):
+    changes = render_text(comparison, width=80).split("Changes\n")[1].split("\n\n")[0]
+    rows = changes.splitlines()[2:]
+    assert len(rows) == len(comparison[0].deltas) and all(" to " in row for row in rows)
+    assert not [row for row in rows if "\u2026" in row[11:-11]]
+
+
+def test_the_message_of_a_failure_is_wrapped_not_cut(tmp_path):
+    message = "Cannot connect to 127.0.0.1:9: " + "the peer refused, " * 8 + "and that is the end."
+    rows = [row("a", status="failed", error=("ConnectionError", message))]
+    text = render_text(load_result(build(tmp_path, rows)), width=60)
+    said = " ".join(text.split("message\n")[1].split())
+    assert "and that is the end." in said and "\u2026" not in said
+
+
+def test_a_baseline_file_lacks_answers_but_the_run_has_its_own(comparison):
+    old = Baseline.of(comparison.baseline.result)
+    text = render_markdown(compare([old, comparison[0].candidate.result]))
+    (line,) = [line for line in text.splitlines() if line.startswith("| q10 |")]
+    before, after = [cell.strip() for cell in line.split("|")[3:5]]
+    assert before == "\u2013" and after
 
 
 def test_a_file_name_decides_the_format(result, comparison, verdict, tmp_path):
