@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence, Union
 
+from .errors import ConfigurationError
 from .plan.config import AgentLoopConfig
 
 if TYPE_CHECKING:
@@ -101,6 +102,12 @@ class Experiment:
         options = dict(locals())
         for name in ("self", "config", "solution", "item_ids", "parameters"):
             del options[name]
+        if not isinstance(config, AgentLoopConfig):
+            raise ConfigurationError(
+                "config must be an AgentLoopConfig, or what local_config returns, not {!r}.".format(
+                    type(config).__name__
+                )
+            )
         self._config = config
         self._solution = solution
         self._settings = _settings(options, item_ids, parameters)

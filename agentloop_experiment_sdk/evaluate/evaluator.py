@@ -181,7 +181,24 @@ def _named(evaluator: Any) -> NamedEvaluator:
     name = name or type(evaluator).__name__
     if not isinstance(name, str) or not name.strip():
         raise ConfigurationError("The evaluator {!r} has no usable name.".format(evaluator))
+    if not _takes_task_and_output(evaluator):
+        raise ConfigurationError(
+            "The evaluator {0} does not take (task, output). If it makes evaluators, call it: "
+            "{0}(...).".format(name)
+        )
     return NamedEvaluator(jsontext.clean_text(name), evaluator)
+
+
+def _takes_task_and_output(call: Any) -> bool:
+    try:
+        signature = inspect.signature(call)
+    except (TypeError, ValueError):  # some callables written in C have none
+        return True
+    try:
+        signature.bind(None, None)
+    except TypeError:
+        return False
+    return True
 
 
 def _own_copies(task: Task, output: SolutionOutput) -> Tuple[Task, SolutionOutput]:

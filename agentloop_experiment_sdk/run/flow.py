@@ -292,7 +292,8 @@ class Flow:
                 saved.error,
             )
         )
-        too_many = self._limits.check(saved)
+        said = None if result is None else result.output.meta.get("error_message")
+        too_many = self._limits.check(saved, said)
         if too_many is not None:
             self._begin_stop(too_many)
 

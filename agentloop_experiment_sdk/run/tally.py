@@ -12,6 +12,7 @@ from .record import Counts
 logger = logging.getLogger(__name__)
 
 _FIRST = 10
+_SAID = 300  # most characters of a failure's message in a log line
 
 
 class Tally:
@@ -69,10 +70,21 @@ class FailureLimits:
         self._first: Optional[List[str]] = []
         self._failed = 0
 
-    def check(self, saved: Saved) -> Optional[TooManyFailuresError]:
-        """The error that ends the run after this attempt, or None."""
+    def check(self, saved: Saved, message: Any = None) -> Optional[TooManyFailuresError]:
+        """The error that ends the run after this attempt, or None; the first failure is logged.
+
+        Args:
+            saved: The attempt.
+            message: What a failed one said.
+        """
         if saved.status == "failed":
             self._failed += 1
+            if self._failed == 1:
+                logger.warning(
+                    "A row failed: %s: %s. Further failures are counted only.",
+                    saved.error,
+                    " ".join(str(message).split())[:_SAID].rstrip("."),
+                )
         alike = self._first_alike(saved)
         if alike and self._stop_if_first:
             return _too_many("the first {} rows all failed".format(self._stop_if_first), alike)

@@ -23,6 +23,7 @@ from agentloop_experiment_sdk.evaluate import (
     missing_evaluators,
     named_evaluators,
 )
+from agentloop_experiment_sdk.evaluate.matching import exact_match
 from agentloop_experiment_sdk.evaluate.metric import metric_type
 from agentloop_experiment_sdk.models import SolutionOutput, Task
 
@@ -249,6 +250,8 @@ def test_two_evaluators_of_one_name_are_refused() -> None:
         ([Named], "instance of the class"),
         (Named(), "must be a list"),
         ([named(" ", 1)], "no usable name"),
+        ([exact_match], r"exact_match does not take \(task, output\).*call it: exact_match\("),
+        ([lambda task: True], "does not take"),
     ],
 )
 def test_what_is_no_evaluator_is_refused(evaluators: Any, hint: str) -> None:

@@ -71,7 +71,7 @@ def test_scores_are_stored_sent_and_summed_up(local: LocalAgentLoop, tmp_path: P
 
 
 def test_an_evaluator_that_raises_leaves_its_error_and_the_row_is_sent(
-    local: LocalAgentLoop, tmp_path: Path
+    local: LocalAgentLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(task: Task, output: SolutionOutput) -> None:
         raise SystemExit("no judge")
@@ -81,6 +81,8 @@ def test_an_evaluator_that_raises_leaves_its_error_and_the_row_is_sent(
     for row in local.rows():
         assert "broken" not in metrics_of(row) and "length" in metrics_of(row)
     assert len(files(tmp_path)) == 6
+    told = [r.getMessage() for r in caplog.records if "gave a row no score" in r.getMessage()]
+    assert len(told) == 1 and "broken gave a row no score: SystemExit: no judge." in told[0]
 
 
 def test_a_complete_run_has_nothing_to_score(local: LocalAgentLoop, tmp_path: Path) -> None:
