@@ -7,10 +7,23 @@ imported only then.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+import threading
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 from ..cloud.access import AccessKey, Credentials, CredentialsProvider, access_key
 from ..errors import CredentialsError
@@ -18,6 +31,7 @@ from ..errors import CredentialsError
 logger = logging.getLogger(__name__)
 
 _DIRECT_MODES = ("AK", "StsToken")
+_LIBRARY_LOGGERS = ("credentials", "apscheduler.scheduler")
 _Signature = Tuple[int, int, int]
 
 
@@ -125,9 +139,10 @@ class _LibraryCredentials:
 
     def get_credentials(self) -> Credentials:
         try:
-            if self._provider is None:
-                self._provider = self._make()
-            return _snapshot(self._provider.get_credentials(), self.source)
+            with _library_silent():
+                if self._provider is None:
+                    self._provider = self._make()
+                return _snapshot(self._provider.get_credentials(), self.source)
         except CredentialsError:
             raise
         except Exception as error:
@@ -172,6 +187,28 @@ class LibraryChain(_LibraryCredentials):
     def get_provider_name(self) -> str:
         """``default``, as the official library names it."""
         return "default"
+
+
+@contextlib.contextmanager
+def _library_silent() -> Iterator[None]:
+    """Drop what the library logs in this thread meanwhile.
+
+    For each source without keys it prints a traceback, several times over; the error that is
+    raised here says the same in words.
+    """
+    caller = threading.get_ident()
+
+    def elsewhere(record: logging.LogRecord) -> bool:
+        return record.thread != caller
+
+    loggers = [logging.getLogger(name) for name in _LIBRARY_LOGGERS]
+    for chatty in loggers:
+        chatty.addFilter(elsewhere)
+    try:
+        yield
+    finally:
+        for chatty in loggers:
+            chatty.removeFilter(elsewhere)
 
 
 def _default_chain() -> Any:

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import sys
+import threading
 
 import pytest
 
@@ -101,6 +102,28 @@ def test_a_library_that_answers_without_keys_is_an_error(monkeypatch):
     monkeypatch.setattr(profiles_module, "_default_chain", Empty)
     with pytest.raises(CredentialsError, match="answered without keys"):
         LibraryChain(["nothing"]).get_credentials()
+
+
+def test_what_the_library_logs_meanwhile_is_dropped_but_not_that_of_other_threads(
+    monkeypatch, caplog
+):
+    chatty = logging.getLogger("credentials")
+
+    def chain():
+        chatty.error("here, with a traceback")
+        other = threading.Thread(target=chatty.error, args=("elsewhere",))
+        other.start()
+        other.join()
+        raise OSError("no keys")
+
+    monkeypatch.setattr(profiles_module, "_default_chain", chain)
+    with pytest.raises(CredentialsError, match="no keys"):
+        LibraryChain(["nothing"]).get_credentials()
+    chatty.error("afterwards")
+    assert [r.getMessage() for r in caplog.records if r.name == "credentials"] == [
+        "elsewhere",
+        "afterwards",
+    ]
 
 
 def external(file):
