@@ -69,6 +69,12 @@ def local_loop(result_dir: str) -> Iterator[LocalAgentLoop]:
     store = store_of(result_dir)
     try:
         os.makedirs(os.path.dirname(store), exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            "The results directory {} cannot be made: {}. Pass a result_dir that can be "
+            "written.".format(result_dir, error.strerror or error)
+        ) from error
+    try:
         local = LocalAgentLoop(store, region_id=_REGION).start()
     except (OSError, sqlite3.Error) as error:
         raise ConfigurationError(

@@ -26,7 +26,6 @@ _OPTIONS = {
     "region_id": "--region",
     "agentloop_endpoint": "--agentloop-endpoint",
     "sls_endpoint": "--sls-endpoint",
-    "expected_field": ":expected_field=",
     "AgentLoopConfig": "the command",
 }
 # not inside a longer name, a path or an address

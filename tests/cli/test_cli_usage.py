@@ -56,7 +56,7 @@ BAD: List[Tuple[List[Any], str]] = [
     ([*RUN, "--space", "s"], "--space does not go with a local AgentLoop"),
     (["run", "agent.py:answer", "--local", "none.jsonl"], "none.jsonl cannot be read: No such"),
     (["run", "agent.py:answer", "--local", "agent.py"], "ends in .jsonl or .csv"),
-    (["run", "agent.py:answer", "--local", "torn.jsonl"], "dataset torn.jsonl cannot be read"),
+    (["run", "agent.py:answer", "--local", "torn.jsonl"], "torn.jsonl cannot be read: row 1 is"),
     (["run", "agent.py:answer", "--local", "list.jsonl"], "1 is not a JSON object"),
     (["run", "agent.py:answer", "--local", "empty.jsonl"], "EmptyDataset"),
     ([*RUN, "--ground-truth-field", "golt"], "golt"),
@@ -77,6 +77,7 @@ BAD: List[Tuple[List[Any], str]] = [
     # evaluators
     ([*RUN, "--evaluator", "exact"], "There is no evaluator 'exact'; there are exact_match"),
     ([*RUN, "--evaluator", "exact_match"], "nothing to compare with: give --ground-truth-field"),
+    ([*RUN, "--evaluator", "exact_match"], "COLUMN, or exact_match:expected_field=COLUMN."),
     ([*RUN, "--evaluator", "agent.py:nice"], "agent.py has no 'nice'"),
     ([*RUN, "--evaluator", "latency_below"], "--evaluator latency_below: "),
     ([*RUN, "--evaluator", "latency_below:fast"], "latency_below"),
@@ -203,7 +204,12 @@ def test_a_local_store_that_cannot_be_made_is_said(cli: Any, work: pathlib.Path)
     (work / "results").write_text("a file in the way")
     done = cli("run", "agent.py:answer", "--local", "sums.jsonl")
     assert done.code == 2
-    assert "The local AgentLoop cannot keep its data in" in done.err
+    assert "The results directory ./results cannot be made" in done.err
+    assert "Pass a --result-dir that can be written." in done.err
+    (work / "results").unlink()
+    (work / "results" / ".local" / "agentloop.sqlite").mkdir(parents=True)
+    done = cli("run", "agent.py:answer", "--local", "sums.jsonl")
+    assert done.code == 2 and "The local AgentLoop cannot keep its data in" in done.err
 
 
 def test_an_unexpected_error_is_no_verdict_on_the_agent(
