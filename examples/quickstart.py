@@ -17,6 +17,7 @@ from agentloop_experiment_sdk import Experiment, exact_match, http_solution_with
 
 def main():
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    result_dir = time.strftime("./results/quickstart-%Y%m%d-%H%M%S")
     with target.config(local=True) as config, target.small_http_agent() as url:
         solution = http_solution_with(
             url, body_builder=lambda task: {"input": task.input["input"]}, timeout=30
@@ -24,15 +25,18 @@ def main():
         experiment = Experiment(
             config,
             solution,
-            result_dir=time.strftime("./results/quickstart-%Y%m%d-%H%M%S"),
+            result_dir=result_dir,
             n_workers=4,
             evaluators=[exact_match(field="answer")],
         )
         result = experiment.run()
     print()
     print(render_text(result))
-    print("The results are in {}.".format(result.path))
+    print("The results are in {}.".format(result_dir))
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

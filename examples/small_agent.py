@@ -5,6 +5,7 @@ python small_agent.py --prompt "..."    prints the answer to one prompt
 """
 
 import argparse
+import contextlib
 import json
 import operator
 import re
@@ -34,6 +35,7 @@ def answer(question):
 
 class Invoke(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # head and body leave together: sent apart, the body waits 40 ms for an ACK
 
     def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -50,8 +52,9 @@ class Invoke(BaseHTTPRequestHandler):
 
 def serve():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Invoke)
-    print("http://127.0.0.1:{}/invoke".format(server.server_address[1]), flush=True)
-    server.serve_forever()
+    with contextlib.suppress(KeyboardInterrupt):
+        print("http://127.0.0.1:{}/invoke".format(server.server_address[1]), flush=True)
+        server.serve_forever()
 
 
 if __name__ == "__main__":

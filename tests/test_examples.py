@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 from typing import List
@@ -68,6 +69,19 @@ def test_an_example_without_an_account_says_what_to_set(name: str, tmp_path: pat
     message = done.stderr.decode("utf-8")
     assert done.returncode == 1 and "AGENTLOOP_SPACE" in message and "--local" in message
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
+def test_ctrl_c_shows_no_traceback_of_the_agent() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-B", str(EXAMPLES / "small_agent.py"), "--serve"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as agent:
+        assert agent.stdout is not None and agent.stdout.readline().startswith(b"http://")
+        agent.send_signal(signal.SIGINT)
+        _, said = agent.communicate(timeout=60)
+    assert agent.returncode == 0 and said == b""
 
 
 @pytest.mark.slow
