@@ -65,6 +65,7 @@ def test_by_default_every_row_runs_and_the_first_ten_failures_are_named(
     warned = [r for r in caplog.records if "all failed with" in r.getMessage()]
     assert [r.levelno for r in warned] == [logging.WARNING]
     assert "The first 10 rows all failed with ConnectionError" in caplog.text
+    assert caplog.text.count("A row failed: ConnectionError: agent down. Further failures") == 1
 
 
 def test_nothing_is_warned_when_the_first_rows_differ(
