@@ -4,7 +4,7 @@ Two limits learn from what the agent says. *Concurrency* doubles each round unti
 against it, then grows by one a round and falls to four fifths (additive increase, multiplicative
 decrease: RFC 5681). *Pace*, starts per second, is learned from a refusal: the rate of accepted
 answers is what the agent allows, and the run stays a little below it, tries more only slowly for
-half a minute, then faster and faster. Concurrency alone cannot hold a rate: where the agent allows
+a minute, then faster and faster. Concurrency alone cannot hold a rate: where the agent allows
 five calls a second and answers in 50 ms, one worker is too many.
 
 What speaks against more: 429, 503 and the like (also those that a retry inside the call hides from
@@ -25,10 +25,12 @@ AUTO = (1, 64)
 AUTO_BEGIN = 4
 SLOWER = 0.8
 BELOW_ALLOWED = 0.97
-PLATEAU_S = 30.0
+HOLD_S = 30.0
+PLATEAU_S = 60.0
 FIRST_PLATEAU_S = 3.0
 PLATEAU_GAIN = 0.03
-ALIKE = 0.1
+ALIKE = 0.2
+DOUBLING_S = 30.0
 LATENCY_GROWTH = 2.0
 LATENCY_DRIFT = 1.01
 ROUND = 8
@@ -39,7 +41,7 @@ FEWEST = 5
 SLOWEST = 0.01
 LONGEST_PAUSE_S = 60.0
 # a thread that woke up late may catch up on so many seconds of starts
-CATCH_UP_S = 0.005
+CATCH_UP_S = 0.02
 
 _REFUSED_STATUSES = (429, 503, 529)
 _REFUSED_TYPES = re.compile(
@@ -243,7 +245,7 @@ class Limits:
 
     def _step_up(self, now: float) -> None:
         wanted = self._limit * 2 if self._speeding_up else int(self._limit) + 1.0
-        if now - self._refused_at < self._learned.plateau_s:
+        if now - self._refused_at < min(HOLD_S, self._learned.plateau_s):
             wanted = min(wanted, max(self._limit, self._peak - 1))
         self._limit = min(float(self._high), wanted)
 
@@ -305,7 +307,7 @@ class _LearnedPace:
             return None
         waited = max(0.0, now - self._refused_at)
         gain = PLATEAU_GAIN * min(1.0, waited / self.plateau_s)
-        later = max(0.0, waited - self.plateau_s) / self.plateau_s
+        later = max(0.0, waited - self.plateau_s) / min(self.plateau_s, DOUBLING_S)
         return self._base * (1.0 + gain + later**2)
 
 
