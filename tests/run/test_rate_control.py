@@ -129,9 +129,9 @@ def test_the_rate_that_an_agent_allows_is_used_and_hardly_overstepped(
         pytest.skip("more than the limit of workers allows")
     clock = Clock()
     agent = TokenBucket(clock, rate, burst, latency, retry_after)
-    run = Run(clock, auto(), agent).until(150)
-    assert run.rate(40, 150) >= 0.9 * rate
-    assert run.refused_share(40, 150) <= 0.02
+    run = Run(clock, auto(), agent).until(180)
+    assert run.rate(60, 180) >= 0.9 * rate
+    assert run.refused_share(60, 180) <= 0.02
 
 
 def test_an_agent_that_allows_more_later_gets_more() -> None:
