@@ -66,7 +66,7 @@ class Cluster:
                 solution,
                 extra,
                 task_timeout,
-                by_name=isinstance(self._executor, concurrent.futures.ProcessPoolExecutor),
+                by_name=_has_the_script(self._executor),
             )
 
     def make_ready(self, n_workers: int, is_stopped: Callable[[], bool] = lambda: False) -> int:
@@ -223,6 +223,13 @@ def size_of(executor: Executor, default: int) -> int:
         if isinstance(size, int) and size > 0:
             return size
     return default
+
+
+def _has_the_script(executor: Executor) -> bool:
+    """Whether the workers have what the running script defines, as it is now; those of a notebook
+    may have been started before a cell was changed."""
+    is_pool = isinstance(executor, concurrent.futures.ProcessPoolExecutor)
+    return is_pool and hasattr(sys.modules.get("__main__"), "__file__")
 
 
 def dask_client(executor: Any) -> Any:

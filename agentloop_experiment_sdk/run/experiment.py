@@ -178,7 +178,6 @@ class ExperimentRun:
         return engine
 
     def _given_cluster(self) -> Optional[Cluster]:
-        check_main_guard()
         settings = self._settings
         if settings.executor is None:
             return None
@@ -186,6 +185,7 @@ class ExperimentRun:
         return Cluster(settings.executor, self._solution, facts, settings.task_timeout)
 
     def _make_workers_ready(self) -> None:
+        check_main_guard()
         if self._cluster is not None:
             at_once = self._cluster.make_ready(self._settings.n_workers, lambda: self._stop_asked)
             self._settings = replace(self._settings, n_workers=at_once, serial=False)

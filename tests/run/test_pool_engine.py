@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
+from concurrent.futures import (
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+)
 from typing import Any, Callable, List, Optional, Tuple
 
 import pytest
@@ -317,6 +324,24 @@ def test_an_executor_may_hold_its_lock_while_it_calls_back() -> None:
         executor.answer(number)
     assert len(results) == 3
     engine.close()
+
+
+def test_what_a_notebook_defines_is_sent_as_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell may have changed since the pool was started."""
+    pytest.importorskip("cloudpickle")
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+
+    def cell(task: Any) -> str:
+        return "new"
+
+    cell.__module__, cell.__qualname__ = "__main__", "cell"
+    monkeypatch.setattr(sys.modules["__main__"], "cell", cell, raising=False)
+    with ProcessPoolExecutor(1) as pool:
+        notebook = Cluster(pool, cell, {}).parcel(attempt(1), "")
+        monkeypatch.setattr(sys.modules["__main__"], "__file__", "script.py", raising=False)
+        script = Cluster(pool, cell, {}).parcel(attempt(1), "")
+    assert isinstance(notebook.kit, bytes) and b"new" in notebook.kit
+    assert isinstance(script.kit, bytes) and b"new" not in script.kit
 
 
 class Sizeless(Executor):

@@ -54,6 +54,9 @@ def main() -> int:
     return 0
 
 
+# making one does nothing yet, so it needs no guard
+MADE = Experiment(AgentLoopConfig(**JOB["config"]), solution, JOB["path"])
+
 if JOB.get("unguarded"):
     sys.exit(main())
 if __name__ == "__main__":
