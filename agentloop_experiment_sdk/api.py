@@ -61,8 +61,8 @@ class Experiment:
         stop_grace: Seconds that an interrupted run may take to put things in order.
         fsync: Flush every file to the disk: safe against power loss, and slower.
         executor: A ``concurrent.futures.Executor`` or a ``distributed.Client`` that runs the rows
-            elsewhere; its own size then counts. ``n_workers`` is the least for a Dask cluster, which
-            may grow, and the size of an executor that does not tell its own.
+            elsewhere; its own size then counts. ``n_workers`` is the least for a Dask cluster,
+            which may grow, and the size of an executor that does not tell its own.
         max_rps: The most rows to start per second, evenly spaced; None for no limit.
 
     Raises:
