@@ -24,7 +24,7 @@ from .datasets import KIND, Datasets, Row, Rows, column_type, new_columns, read_
 from .evaluations import add_scores
 from .faults import Faults
 from .pipelines import add_pipeline
-from .plans import add_plan
+from .plans import known_plan
 from .platform import SPACE, Platform, Settings
 from .server import LoopServer
 from .service import Service
@@ -210,6 +210,9 @@ class LocalAgentLoop:
     ) -> str:
         """Make an experiment plan over a dataset and return its id.
 
+        Equal arguments give the same plan and id, also in another process: a script that is run
+        again goes on with its experiment.
+
         Args:
             dataset: The dataset's name; it need not exist.
             name: The plan's name.
@@ -227,7 +230,7 @@ class LocalAgentLoop:
         }
         if selected_item_ids is not None:
             fields["selectedItemIds"] = list(selected_item_ids)
-        return self._call(add_plan, self._settings.agent_space, name, experiment_type, fields)
+        return self._call(known_plan, self._settings.agent_space, name, experiment_type, fields)
 
     def create_pipeline(
         self,

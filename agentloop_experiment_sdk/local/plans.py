@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from typing import Any, Dict, Tuple
 
@@ -21,6 +22,7 @@ _FIELDS: Dict[str, Any] = {
     "evaluators": list,
     "experiments": list,
 }
+_SAME_PLAN = uuid.UUID("8f5a3c1e-52d4-4c53-9a6b-2f7c1f0f4b7d")
 _ONLY_IN_DETAIL = ("selectedItemIds", "evaluators", "experiments", "input")
 
 
@@ -28,7 +30,32 @@ def add_plan(
     platform: Platform, space: str, name: str, experiment_type: str, fields: Dict[str, Any]
 ) -> str:
     """Store a new plan and return its id."""
-    plan_id = "exp-plan-" + uuid.uuid4().hex
+    return _store(platform, space, "exp-plan-" + uuid.uuid4().hex, name, experiment_type, fields)
+
+
+def known_plan(
+    platform: Platform, space: str, name: str, experiment_type: str, fields: Dict[str, Any]
+) -> str:
+    """Store a plan unless the same one is there, and return its id.
+
+    The id is made from what the plan says, so that a script that is run again goes on with its
+    experiment, also when the data of the earlier run is gone.
+    """
+    said = json.dumps([space, name, experiment_type, fields], sort_keys=True, default=str)
+    plan_id = "exp-plan-" + uuid.uuid5(_SAME_PLAN, said).hex
+    if platform.store.get(PLAN, space, plan_id) is None:
+        _store(platform, space, plan_id, name, experiment_type, fields)
+    return plan_id
+
+
+def _store(
+    platform: Platform,
+    space: str,
+    plan_id: str,
+    name: str,
+    experiment_type: str,
+    fields: Dict[str, Any],
+) -> str:
     now = platform.now_ms()
     document = {
         "planId": plan_id,

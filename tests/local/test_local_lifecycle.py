@@ -430,3 +430,13 @@ def test_a_request_that_no_row_was_decoded_for_contains_only_its_text():
     assert request.contains("b=c")
     assert request.contains("ü")
     assert not request.contains("d")
+
+
+def test_equal_plans_have_one_id_also_after_a_restart() -> None:
+    ids = []
+    for name in ("local plan", "local plan", "another"):
+        with LocalAgentLoop() as local:
+            ids.append(local.create_plan(local.load_dataset([{"id": "1"}]), name))
+            assert local.create_plan("dataset", name) == ids[-1]
+            assert local.create_plan("dataset", name, query_sql="id > 1") != ids[-1]
+    assert ids[0] == ids[1] != ids[2]
