@@ -56,7 +56,6 @@ from agentloop_experiment_sdk import (
 )
 from agentloop_experiment_sdk.local import LocalAgentLoop
 
-
 # the pools here are forked before LocalAgentLoop starts, but other threads of the tests may run
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
