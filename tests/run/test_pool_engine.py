@@ -12,6 +12,7 @@ from concurrent.futures import (
     Future,
     ProcessPoolExecutor,
 )
+from pathlib import Path
 from typing import Any, Callable, List, Optional, Tuple
 
 import pytest
@@ -24,6 +25,12 @@ from agentloop_experiment_sdk.run.cluster import Cluster, size_of
 from agentloop_experiment_sdk.run.engine import Outlet
 from agentloop_experiment_sdk.run.pool import PoolEngine
 from agentloop_experiment_sdk.run.remote import Answered, Parcel, get_ready
+
+
+@pytest.fixture(autouse=True)
+def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop files of clusters that no run dismisses."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
 class ByHand(Executor):
