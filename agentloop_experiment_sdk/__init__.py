@@ -30,7 +30,7 @@ from .errors import (
     RunAbortedError,
     TooManyFailuresError,
 )
-from .models import HttpRequestSpec, SolutionOutput, Task
+from .output import SolutionOutput
 from .plan.config import AgentLoopConfig
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .evaluate.matching import contains, exact_match, json_equal, numeric_close, regex_match
     from .evaluate.metric import MetricResult
     from .local import LocalAgentLoop
+    from .models import HttpRequestSpec, Task
     from .plan.connection import Connection, PlanSummary, list_plans
     from .report.baseline import export_baseline, load_baseline
     from .report.compare import Comparison, compare
@@ -92,6 +93,7 @@ _LAZY = {
     "Event": "run.events",
     "ExperimentResult": "report.summary",
     "GateResult": "report.gate",
+    "HttpRequestSpec": "models",
     "LimitChanged": "run.events",
     "LocalAgentLoop": "local",
     "MetricResult": "evaluate.metric",
@@ -101,6 +103,7 @@ _LAZY = {
     "ResultRow": "results.stored",
     "RowsDelivered": "run.events",
     "RunFinished": "run.events",
+    "Task": "models",
     "anthropic_extractor": "solutions.extractors",
     "call_solution": "run.single",
     "command_solution": "solutions.command",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Tuple, Union
 
-from .options import DEFAULT_TRACE_HEADERS, MAX_RESPONSE_BYTES, HttpOptions, check
+from . import MAX_RESPONSE_BYTES
 
 if TYPE_CHECKING:
     from ..models import HttpRequestSpec, Task
@@ -63,6 +63,7 @@ def http_solution(
     """
     from .fingerprint import qualified_name
     from .http_call import HttpSolution
+    from .options import HttpOptions, check
 
     check(callable(build_request), "build_request must be callable")
     options = HttpOptions(
@@ -81,6 +82,8 @@ def http_solution(
 
 
 def _trace_headers(configured: Optional[str]) -> Optional[Tuple[str, ...]]:
+    from .options import DEFAULT_TRACE_HEADERS
+
     return (configured, *DEFAULT_TRACE_HEADERS) if configured else None
 
 
@@ -123,6 +126,7 @@ def http_solution_with(
     """
     from ..models import HttpRequestSpec
     from .http_call import FixedRequest, HttpSolution
+    from .options import HttpOptions, check
     from .redact import redact_url
     from .request import prepare
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Tuple
 
 from ..errors import ConfigurationError
+from . import MAX_RESPONSE_BYTES as MAX_RESPONSE_BYTES
 
 if TYPE_CHECKING:
     from .usage import UsageExtractor
 
 TRACE_HEADER_VARIABLE = "AGENTLOOP_TRACE_ID_RESPONSE_HEADER"
 DEFAULT_TRACE_HEADERS = ("eagleeye-traceId", "traceId")
-MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
