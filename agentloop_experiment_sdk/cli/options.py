@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Callable
+from typing import Any, Callable, Tuple, Union
 
 from .console import LOG_LEVELS
 from .executors import FORMS
@@ -83,11 +83,30 @@ def add_rows(parser: argparse.ArgumentParser) -> None:
     add("--item-id", action="append", metavar="ID", help="only this row; may be given again")
 
 
+def workers(text: str) -> Union[int, str, Tuple[int, int]]:
+    """``8``, ``auto`` or ``4-32``, as ``n_workers`` takes them."""
+    if text == "auto":
+        return text
+    fewest, dash, most = text.partition("-")
+    try:
+        return (int(fewest), int(most)) if dash and fewest else int(text)
+    except ValueError as error:
+        message = "{!r} is no number, no range such as 4-32, and not auto".format(text)
+        raise argparse.ArgumentTypeError(message) from error
+
+
 def add_execution(parser: argparse.ArgumentParser) -> None:
     """How the rows are run."""
     add = parser.add_argument_group("execution").add_argument
     add("--n-repeat", type=int, metavar="N", help="run each row N times; default: 1")
-    add("--n-workers", type=int, metavar="N", help="rows at once; default: 4")
+    add(
+        "--n-workers",
+        type=workers,
+        metavar="N",
+        help="rows at once; default: 4. auto, or a range such as 4-32, finds out how many the "
+        "agent bears",
+    )
+    add("--max-rps", type=float, metavar="N", help="start at most N rows a second")
     add(
         "--executor",
         metavar="WHERE",

@@ -20,6 +20,7 @@ _SAME = (
     "retry_failed",
     "row_retries",
     "task_timeout",
+    "max_rps",
     "limit",
     "stop_if_first",
     "on_undelivered",

@@ -13,6 +13,7 @@ _OPTIONS = {
     "result_dir": "--result-dir",
     "n_repeat": "--n-repeat",
     "n_workers": "--n-workers",
+    "max_rps": "--max-rps",
     "row_retries": "--row-retries",
     "task_timeout": "--task-timeout",
     "max_failures": "--max-failures",

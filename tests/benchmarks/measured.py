@@ -131,6 +131,7 @@ def load(job: Dict[str, Any]) -> Dict[str, Any]:
 
     from agentloop_experiment_sdk.cloud.agentloop import AgentLoopApi
     from agentloop_experiment_sdk.plan.tasks import load_tasks
+    from agentloop_experiment_sdk.run import experiment  # noqa: F401
 
     imported = time.perf_counter()
     config = config_for(job)

@@ -64,7 +64,10 @@ BAD: List[Tuple[List[Any], str]] = [
     ([*RUN, "--item-id", 99], "EmptyDataset"),
     # the execution
     ([*RUN, "--n-workers", 0], "--n-workers must be a whole number, 1 or more, not 0"),
-    ([*RUN, "--n-workers", "many"], "argument --n-workers: invalid int value: 'many'"),
+    (
+        [*RUN, "--n-workers", "many"],
+        "argument --n-workers: 'many' is no number, no range such as 4-32",
+    ),
     ([*RUN, "--n-repeat", -1], "--n-repeat must be a whole number"),
     ([*RUN, "--n-repeat", 0], "--n-repeat must be a whole number"),
     ([*RUN, "--limit", 0], "limit must be a whole number"),
