@@ -95,10 +95,7 @@ def workers(text: str) -> Union[int, str, Tuple[int, int]]:
         raise argparse.ArgumentTypeError(message) from error
 
 
-def add_execution(parser: argparse.ArgumentParser) -> None:
-    """How the rows are run."""
-    add = parser.add_argument_group("execution").add_argument
-    add("--n-repeat", type=int, metavar="N", help="run each row N times; default: 1")
+def _add_workers(add: Any) -> None:
     add(
         "--n-workers",
         type=workers,
@@ -112,6 +109,13 @@ def add_execution(parser: argparse.ArgumentParser) -> None:
         metavar="WHERE",
         help="run the rows elsewhere: {}; its size then counts".format(FORMS),
     )
+
+
+def add_execution(parser: argparse.ArgumentParser) -> None:
+    """How the rows are run."""
+    add = parser.add_argument_group("execution").add_argument
+    add("--n-repeat", type=int, metavar="N", help="run each row N times; default: 1")
+    _add_workers(add)
     add("--serial", action="store_true", help="one row after the other, in the main thread")
     add("--task-timeout", type=float, metavar="SECONDS", help="a row fails after this time")
     add("--row-retries", type=int, default=0, metavar="N", help="try failed rows again")
