@@ -34,8 +34,8 @@ def comparison_sections(comparison: Comparison) -> List[Section]:
     note = (
         "Intervals are at {:.0%}. {} measures were looked at and their p values are not "
         "corrected for that: about one in {:.0f} shows a difference by chance. Of numbers, p is "
-        "that of the sign test, which counts ups and downs but not their size; the verdict follows the "
-        "interval, and where fewer than 20 items changed also p.".format(
+        "that of the sign test, which counts ups and downs but not their size; the verdict follows "
+        "the interval, and where fewer than 20 items changed also p.".format(
             comparison.confidence, looked_at, 1 / (1 - comparison.confidence)
         )
     )
