@@ -112,7 +112,9 @@ def invoke(
     with entered(call.scope):
         try:
             value = solution(call.task, call.mark_start)
-            if needs_loop(value):
+            if isinstance(value, SolutionOutput):
+                output = value
+            elif needs_loop(value):
                 output = await_in_loop(finish_async(value))
             else:
                 output = to_output(value)
