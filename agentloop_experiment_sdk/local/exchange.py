@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 from urllib.parse import parse_qsl, unquote
 
+_SCHEME = re.compile(r"https?://", re.IGNORECASE)
 _numbers = itertools.count(1)
 _PREFIX = os.urandom(8).hex().upper()
 
@@ -59,7 +61,18 @@ class Request:
     @property
     def host(self) -> str:
         """The Host header without a scheme, which the OpenAPI client may send along."""
-        return self.headers.get("host", "").split("://")[-1].rstrip("/")
+        return _SCHEME.sub("", self.headers.get("host", "")).rstrip("/")
+
+    @property
+    def hosts(self) -> Tuple[str, ...]:
+        """Every host the request is for: by its header and, if it has one, by its target.
+
+        Source: RFC 9112 section 3.2.2: the authority of an absolute-form target counts too.
+        """
+        scheme = _SCHEME.match(self.target)
+        if scheme is None:
+            return (self.host,)
+        return (self.host, re.split(r"[/?#]", self.target[scheme.end() :], maxsplit=1)[0])
 
     @property
     def pairs(self) -> List[Tuple[str, str]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import re
 import threading
 from http.client import responses
 from typing import Any, Callable, Dict, Optional, Set, Tuple, TypeVar
@@ -19,6 +20,8 @@ from .exchange import Reply, Request
 MAX_HEAD = 64 * 1024
 MAX_BODY = 100 * 1024 * 1024
 _ACCEPTING_TURNS = 8
+_LONGEST_LENGTH = 19  # digits of a Content-Length; Python refuses to read thousands
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 
 _Result = TypeVar("_Result")
 _Head = Tuple[str, str, Dict[str, str], int]
@@ -240,6 +243,11 @@ def _parse_head(head: bytes) -> _Head:
         if not colon:
             raise _BadMessage(400, "A header line has no colon.")
         name = name.lower()
+        # a folded line or a blank before the colon would hide a header (RFC 9112 section 5)
+        if not _TOKEN.fullmatch(name) or "\n" in value:
+            raise _BadMessage(400, "A header's name is not a token, or its value has two lines.")
+        if name == "host" and name in headers:
+            raise _BadMessage(400, "There is more than one Host header.")
         value = value.strip()
         headers[name] = headers[name] + "," + value if name in headers else value
     if parts[2] == "HTTP/1.0":
@@ -253,7 +261,7 @@ def _body_length(headers: Dict[str, str]) -> int:
     text = headers.get("content-length", "0")
     if not (text.isascii() and text.isdigit()):
         raise _BadMessage(400, "Content-Length is not a number.")
-    if int(text) > MAX_BODY:
+    if len(text) > _LONGEST_LENGTH or int(text) > MAX_BODY:
         raise _BadMessage(413, "The body is larger than 100 MiB.")
     return int(text)
 

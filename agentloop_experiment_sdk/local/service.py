@@ -17,7 +17,7 @@ from .signing import Verifier
 from .sls_resources import require_logstore
 
 _HOST = re.compile(
-    r"(?:(?P<project>[^.:/\s]+)\.)?(?:127\.0\.0\.1|localhost)(?::\d+)?|\[::1\](?::\d+)?",
+    r"(?:(?P<project>[a-z0-9_-]+)\.)?(?:127\.0\.0\.1|localhost)(?::[0-9]+)?|\[::1\](?::[0-9]+)?",
     re.IGNORECASE,
 )
 _Carry = Callable[[], Reply]
@@ -61,17 +61,10 @@ class Service:
         speaks_sls = "x-log-apiversion" in request.headers
         refuse = sls.error_reply if speaks_sls else openapi.error_reply
         try:
-            host = _HOST.fullmatch(request.host)
-            if host is None:
-                raise ServiceError(
-                    400,
-                    "InvalidHost",
-                    "LocalAgentLoop answers only for 127.0.0.1, localhost and"
-                    " <project>.127.0.0.1, not for {!r}.".format(request.host),
-                )
+            project = _project_of(request)
             if request.path.startswith(control.PREFIX):
                 return control.answer(self, request)
-            request.project = host.group("project") or ""
+            request.project = project
             return self._sls(request) if speaks_sls else self._openapi(request)
         except ServiceError as error:
             return refuse(request, error)
@@ -146,6 +139,26 @@ class Service:
             return carry()
         except ServiceError as error:
             return refuse(request, error)
+
+
+def _project_of(request: Request) -> str:
+    """The project that the host names, or "".
+
+    A page whose name was pointed at 127.0.0.1 (DNS rebinding) sends its own name.
+
+    Raises:
+        ServiceError: A host is neither a loopback name nor a project on one.
+    """
+    found = [_HOST.fullmatch(host) for host in request.hosts]
+    for match, host in zip(found, request.hosts):
+        if match is None:
+            raise ServiceError(
+                400,
+                "InvalidHost",
+                "LocalAgentLoop answers only for 127.0.0.1, localhost and"
+                " <project>.127.0.0.1, not for {!r}.".format(host),
+            )
+    return (found[0].group("project") if found[0] else "") or ""
 
 
 def _injected(verdict: Verdict) -> ServiceError:

@@ -127,6 +127,85 @@ def test_loopback_names_are_accepted(local, host):
     assert status(data) == 200
 
 
+ODD_HOSTS = [
+    b"Host: evil.example://127.0.0.1",
+    b"Host: user@127.0.0.1",
+    b"Host: a,b.127.0.0.1",
+    b"Host: 127.0.0.1.",
+    b"Host: LOCALHOST.",
+    b"Host: 127.0.0.1.evil.example",
+    b"Host: evil.example:127.0.0.1",
+    b"Host: 127.0.0.1:80:80",
+    b"Host: [::1].evil.example",
+    b"Host: [::ffff:127.0.0.1]",
+    b"Host: 0.0.0.0",
+    b"Host: 2130706433",
+    b"Host: 127.0.0.1\nHost: evil.example",
+    b"Host:",
+    b"X-Forwarded-Host: 127.0.0.1",
+    b"Host : 127.0.0.1",
+    b" Host: 127.0.0.1",
+    b"Host: 127.0.0.1\r\nHost: evil.example",
+    b"Host: evil.example\r\nHost: 127.0.0.1",
+    b"Host: 127.0.0.1\r\nHost: 127.0.0.1",
+    b"Host: 127.0.0.1\r\n Host: evil.example",
+]
+CONTROLS = [b"GET /_local/endpoints", b"POST /_local/faults", b"GET /", b"OPTIONS *"]
+
+
+@pytest.mark.parametrize("start", CONTROLS)
+@pytest.mark.parametrize("host", ODD_HOSTS)
+def test_odd_forms_of_a_host_are_refused(local, host, start):
+    data = talk(local, start + b" HTTP/1.1\r\n" + host + b"\r\n\r\n")
+    assert status(data) == 400
+    assert b"access_key_secret" not in data
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        b"http://evil.example/_local/endpoints",
+        b"HTTP://evil.example/_local/endpoints",
+        b"http://127.0.0.1@evil.example/_local/endpoints",
+        b"http://evil.example?/_local/endpoints",
+        b"http:///_local/endpoints",
+    ],
+)
+def test_a_target_that_names_another_host_is_refused(local, target):
+    data = talk(local, b"GET " + target + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    assert (status(data), b"InvalidHost" in data) == (400, True)
+
+
+def test_a_target_that_names_this_host_does_not_replace_a_wrong_header(local):
+    head = b"GET http://127.0.0.1/_local/requests HTTP/1.1\r\nHost: %s\r\n\r\n"
+    assert status(talk(local, head % b"127.0.0.1:1")) == 200
+    assert status(talk(local, head % b"evil.example")) == 400
+
+
+def test_it_listens_on_the_loopback_address_only(local):
+    port = int(local.endpoints.sls_endpoint.rpartition(":")[2])
+    bound = local._server.call(
+        lambda: [c._transport.get_extra_info("sockname") for c in local._server.connections]
+    )
+    assert bound == []
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(GET)
+        connection.recv(1)
+        bound = local._server.call(
+            lambda: [c._transport.get_extra_info("sockname") for c in local._server.connections]
+        )
+    assert bound == [("127.0.0.1", port)]
+    # another address of this machine: all of 127/8 is loopback on Linux, but only one is bound
+    with socket.socket() as other:
+        other.settimeout(20)
+        assert other.connect_ex(("127.0.0.2", port)) != 0
+
+
+def test_a_length_of_many_digits_is_refused(local):
+    head = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: " + b"9" * 5000
+    assert status(talk(local, head + b"\r\n\r\n")) == 413
+
+
 def test_sls_hears_of_a_wrong_host_in_its_own_words(local):
     data = talk(local, b"GET / HTTP/1.1\r\nHost: example.com\r\nx-log-apiversion: 0.6.0\r\n\r\n")
     assert b'"errorCode":"InvalidHost"' in data
@@ -135,12 +214,11 @@ def test_sls_hears_of_a_wrong_host_in_its_own_words(local):
 def test_the_server_works_as_its_own_proxy(local):
     client = openapi_client(local, http_proxy=local.endpoints.agentloop_endpoint)
     assert client.get_agent_space(SPACE, m.GetAgentSpaceRequest()).body.agent_space == SPACE
-    logs = log_client(local, endpoint="http://sls.local.invalid")
+    logs = log_client(local)
     if not hasattr(logs, "_session"):
         pytest.skip("this LogClient has no session whose proxy could be set")
     logs._session.trust_env = False
     logs._session.proxies = {"http": local.endpoints.sls_endpoint}
-    logs._logHost = "127.0.0.1"  # the Host header; the target names the proxy's host
     put(logs, {"a": "1"})
     assert len(local.rows()) == 1
 
