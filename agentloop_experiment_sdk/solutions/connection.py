@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import os
 import select
 import socket
 import ssl
 import threading
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from .deadline import Clock, Deadline, Interruption
 from .proxies import Proxy
@@ -27,27 +26,6 @@ _READABLE = getattr(select, "POLLIN", 0)
 Route = Tuple[Origin, Optional[Proxy]]
 
 
-class _Receiver(io.RawIOBase):
-    """The receiving side of a connection, as ``http.client`` reads it."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        return self._connection.receive_into(buffer)
-
-
-class _Reader(io.BufferedReader):
-    def close(self) -> None:
-        """Do nothing: ``http.client`` closes its file after each message, the connection stays."""
-
-    def flush(self) -> None:
-        """Do nothing: an abandoned answer flushes its file when it is collected."""
-
-
 class Connection:
     """A socket to an agent or proxy, used by one exchange at a time.
 
@@ -63,7 +41,7 @@ class Connection:
         self._secure = isinstance(sock, ssl.SSLSocket)
         self._deadline: Optional[Deadline] = None
         self._timeout = -1.0
-        self._reader = _Reader(_Receiver(self), _READ_SIZE)
+        self._unread = b""
 
     def begin(self, deadline: Deadline, interruption: Interruption) -> None:
         """From here the connection serves the exchange with this deadline."""
@@ -74,10 +52,6 @@ class Connection:
         """The exchange is over; it can no longer be cancelled through this connection."""
         interruption.watch(None)
         self._deadline = None
-
-    def makefile(self, mode: str) -> _Reader:
-        """What ``http.client.HTTPResponse`` asks of its socket."""
-        return self._reader
 
     def send(self, data: bytes) -> None:
         """Send all of ``data`` before the deadline."""
@@ -93,16 +67,22 @@ class Connection:
             self._set_timeout(deadline.left())
             view = view[self.socket.send(view[:_LONGEST_SEND]) :]
 
-    def receive_into(self, buffer: Any) -> int:
-        """Fill ``buffer`` with what arrives next; 0 at the end, or while the connection is idle."""
-        if self._deadline is None:
-            return 0
+    def receive(self) -> bytes:
+        """What arrives next; b"" at the end."""
+        if self._unread:
+            data, self._unread = self._unread, b""
+            return data
+        assert self._deadline is not None
         self._set_timeout(self._deadline.left())
-        return self.socket.recv_into(buffer)
+        return self.socket.recv(_READ_SIZE)
+
+    def give_back(self, data: bytes) -> None:
+        """``receive`` gives these bytes again."""
+        self._unread = data + self._unread
 
     def is_usable(self) -> bool:
         """Whether an idle connection still stands and nothing unasked has arrived on it."""
-        if self._reader.peek(1):
+        if self._unread:
             return False
         try:
             if not self._secure and _POLL is not None:
@@ -119,7 +99,7 @@ class Connection:
 
     def _set_timeout(self, seconds: float) -> None:
         """Each change is a system call, during which other threads fight for the interpreter."""
-        if seconds == 0.0 or abs(seconds - self._timeout) > _TOLERANCE_S:
+        if 0.0 in (seconds, self._timeout) or abs(seconds - self._timeout) > _TOLERANCE_S:
             self.socket.settimeout(seconds)
             self._timeout = seconds
 

@@ -1,12 +1,10 @@
 """One HTTP/1.1 exchange over a kept-alive connection whose every send and receive has a deadline.
 
-``http.client`` parses the answer's head and its chunks; sockets, deadlines and reuse are ours.
 Source: RFC 9112.
 """
 
 from __future__ import annotations
 
-import http.client
 import socket
 import time
 from typing import Dict, Optional, Tuple
@@ -15,6 +13,16 @@ from .connection import Connection, ConnectionPool
 from .deadline import Clock, Deadline, Interruption
 from .dial import TlsContexts, dial
 from .faults import CONNECTION_ERROR, INCOMPLETE_RESPONSE, PROTOCOL_ERROR, ExchangeFault
+from .message import (
+    Body,
+    Head,
+    IncompleteMessage,
+    MalformedMessage,
+    OpenBody,
+    body_of,
+    head_end,
+    parse_head,
+)
 from .proxies import Proxy, Snapshot, proxy_for, snapshot
 from .request import Origin, WireRequest
 
@@ -28,29 +36,30 @@ class WireResponse:
         status: The status code.
         reason: The reason phrase, often "".
         headers: Names in lower case; the values of repeated headers are joined with ", ".
-        reused: Whether the connection had served an exchange before.
+        ends_with_connection: Whether only the end of the connection ends the body.
     """
 
-    def __init__(self, response: http.client.HTTPResponse, close: bool) -> None:
-        self.status = response.status
-        self.reason = response.reason or ""
-        self.headers = _joined_headers(response)
-        self._response = response
-        self._remaining = response.length
-        self._close = close or response.will_close
-        self.complete = self._remaining == 0
-        # without a length or chunks only the end of the connection ends the body
-        self.ends_with_connection = self._remaining is None and not response.chunked
+    def __init__(self, head: Head, body: Body, connection: Connection, close: bool) -> None:
+        self.status, self.reason, self.headers = head.status, head.reason, head.headers
+        self._body = body
+        self._connection = connection
+        self.ends_with_connection = isinstance(body, OpenBody)
+        self._close = close or not head.persistent or self.ends_with_connection
+
+    @property
+    def complete(self) -> bool:
+        """Whether the body has arrived as a whole."""
+        return self._body.complete
 
     @property
     def length(self) -> Optional[int]:
         """Bytes of the body still to come, if the head announced them."""
-        return self._remaining
+        return self._body.left
 
     @property
     def reusable(self) -> bool:
         """Whether the connection can serve another exchange now."""
-        return self.complete and not self._close
+        return self._body.complete and not self._close
 
     def read_some(self) -> bytes:
         """The next bytes of the body as they arrive, ``b""`` at its proper end.
@@ -58,49 +67,32 @@ class WireResponse:
         Raises:
             ExchangeFault: The body ended early (``IncompleteResponse``) or is malformed.
         """
-        if self.complete:
-            return b""
-        size = _READ_SIZE if self._remaining is None else min(self._remaining, _READ_SIZE)
+        body = self._body
         try:
-            data = self._response.read1(size)
-        except http.client.IncompleteRead as error:
-            raise _cut("its last chunk is missing") from error
-        except (http.client.HTTPException, ValueError) as error:
-            message = "The answer's body is not valid HTTP: {!r}.".format(error)
-            raise ExchangeFault(PROTOCOL_ERROR, message) from error
-        if self._remaining is not None:
-            self._count(len(data))
-        self.complete = self.complete or not data
-        return data
-
-    def _count(self, received: int) -> None:
-        assert self._remaining is not None
-        if not received:
-            raise _cut("{} bytes are missing".format(self._remaining))
-        self._remaining -= received
-        self.complete = self._remaining == 0
+            while not body.complete:
+                received = self._connection.receive()
+                if not received:
+                    body.end()
+                    break
+                data, rest = body.take(received)
+                if rest:
+                    self._connection.give_back(rest)
+                if data:
+                    return data
+        except IncompleteMessage as error:
+            raise _cut(str(error)) from error
+        except MalformedMessage as error:
+            raise _malformed(error) from error
+        return b""
 
 
-def _check_framing(response: http.client.HTTPResponse) -> None:
-    """Refuse a transfer coding besides chunked: its bytes would be taken for the answer."""
-    coding = response.headers.get("transfer-encoding", "").strip().lower()
-    if coding not in ("", "chunked", "identity"):
-        message = "The answer's Transfer-Encoding {!r} was not asked for and cannot be undone."
-        raise ExchangeFault(PROTOCOL_ERROR, message.format(coding))
+def _malformed(error: MalformedMessage) -> ExchangeFault:
+    return ExchangeFault(PROTOCOL_ERROR, "The answer is not valid HTTP: {}.".format(error))
 
 
 def _cut(why: str) -> ExchangeFault:
     message = "The connection was closed before the answer was complete: {}.".format(why)
     return ExchangeFault(INCOMPLETE_RESPONSE, message)
-
-
-def _joined_headers(response: http.client.HTTPResponse) -> Dict[str, str]:
-    headers: Dict[str, str] = {}
-    for name, value in response.headers.raw_items():
-        key = name.lower()
-        text = str(value).strip()
-        headers[key] = "{}, {}".format(headers[key], text) if key in headers else text
-    return headers
 
 
 class Transport:
@@ -174,11 +166,12 @@ class Exchange:
         try:
             self._connection.begin(self._deadline, self._interruption)
             broken = self._send_bytes(request)
-            response = self._receive_head(request.method, broken)
+            head, body = self._receive_head(request.method, broken)
         except BaseException:
             self._release(False)
             raise
-        self.response = WireResponse(response, bool(broken) or _asks_to_close(request))
+        close = broken is not None or _asks_to_close(request)
+        self.response = WireResponse(head, body, self._connection, close)
 
     def _send_bytes(self, request: WireRequest) -> Optional[OSError]:
         """Send; a connection that the server closes meanwhile may still hold an answer."""
@@ -200,24 +193,32 @@ class Exchange:
             return error
         return None
 
-    def _receive_head(self, method: str, broken: Optional[OSError]) -> http.client.HTTPResponse:
+    def _receive_head(self, method: str, broken: Optional[OSError]) -> Tuple[Head, Body]:
         try:
             while True:
-                response = http.client.HTTPResponse(self._connection, method=method)  # type: ignore
-                response.begin()
+                head = self._read_head()
                 # informational answers (RFC 9110 15.2) come before the real one
-                if not 100 <= response.status < 200 or response.status == 101:
-                    _check_framing(response)
-                    return response
-        except (OSError, EOFError) as error:
+                if not 100 <= head.status < 200 or head.status == 101:
+                    return head, body_of(head, method)
+        except OSError as error:
             self._check_limits(error)
             message = "The connection to {} broke before an answer came: {}.".format(
                 self._connection.route[0].authority, broken or error
             )
             raise ExchangeFault(CONNECTION_ERROR, message, retryable=True) from error
-        except (http.client.HTTPException, ValueError) as error:
-            message = "The answer is not valid HTTP: {!r}.".format(error)
-            raise ExchangeFault(PROTOCOL_ERROR, message) from error
+        except MalformedMessage as error:
+            raise _malformed(error) from error
+
+    def _read_head(self) -> Head:
+        received, end = b"", -1
+        while end < 0:
+            data = self._connection.receive()
+            if not data:
+                raise ConnectionResetError("it was closed by the other side")
+            searched, received = len(received), received + data
+            end = head_end(received, searched)
+        self._connection.give_back(received[end:])
+        return parse_head(received[:end])
 
     def read_some(self) -> bytes:
         """The next bytes of the body, as ``WireResponse.read_some``, with the connection's faults.
