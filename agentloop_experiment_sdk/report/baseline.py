@@ -227,7 +227,7 @@ def _labels(rows: Sequence[RowMeasures]) -> Dict[str, str]:
 
 def _tokens(measure: RowMeasures) -> Optional[float]:
     usage = measure.row.usage
-    return float(sum(map(sum, usage.values()))) if usage else None
+    return number_or_none(sum(map(sum, usage.values()))) if usage else None
 
 
 def _item_dict(item: ItemOutcome) -> Dict[str, Any]:

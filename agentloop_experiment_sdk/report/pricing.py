@@ -46,8 +46,16 @@ def cost_of(tokens: Mapping[str, Tokens], prices: Prices) -> Cost:
         if price is None:
             unpriced.append(model)
         else:
-            by_model[model] = (used.input * price[0] + used.output * price[1]) / _MILLION
+            parts = (_amount(used.input, price[0]), _amount(used.output, price[1]))
+            by_model[model] = sum(parts) / _MILLION
     return Cost(math.fsum(by_model.values()), by_model, tuple(unpriced))
+
+
+def _amount(count: int, price: float) -> float:
+    try:
+        return count * price
+    except OverflowError:  # no float holds the number that the agent reported
+        return math.inf if price else 0.0
 
 
 def check_prices(prices: Any) -> Dict[str, Tuple[float, float]]:

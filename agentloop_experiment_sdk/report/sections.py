@@ -10,6 +10,8 @@ from .statistics import Estimate
 
 EXAMPLE = 300
 LISTED = 20
+# an agent may report whole numbers that no float holds
+_LARGEST = 1e308
 
 
 class Subject(Protocol):
@@ -71,6 +73,8 @@ def milliseconds(value: float) -> str:
 
 def number(value: float) -> str:
     """A number for people: whole ones with separators, others with four digits."""
+    if not -_LARGEST <= value <= _LARGEST:
+        return "{} 1e308".format("over" if value > 0 else "under \u2212")
     if value == int(value) and abs(value) < 1e15:
         return "{:,}".format(int(value))
     return "{:,.1f}".format(value) if abs(value) >= 1000 else "{:.4g}".format(value)

@@ -12,7 +12,7 @@ import re
 import time
 from typing import Any, Dict, List, Mapping
 
-from . import layout
+from . import layout, places
 
 ARCHIVING = "archiving"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._\-]")
@@ -52,7 +52,10 @@ def archive(root: str, meta: Mapping[str, Any], now: datetime.datetime) -> str:
 
 def finish(root: str, meta: Mapping[str, Any]) -> str:
     """Make, or go on with, the move that ``meta`` has written down; returns the target's path."""
-    target = os.path.join(root, layout.HISTORY_DIR, os.path.basename(str(meta["archive_to"])))
+    name = os.path.basename(str(meta["archive_to"]))
+    if not places.is_one_name(name):
+        name = "unknown"
+    target = os.path.join(root, layout.HISTORY_DIR, name)
     os.makedirs(target, exist_ok=True)
     layout.remove_leftovers(target)
     for name in own_entries(root):

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Seque
 
 from ..errors import ResultsDirectoryError, ResumeError
 from ..models import Attempt, Identity, Task
-from . import archive, attempts, layout
+from . import archive, attempts, layout, places
 from .journal import Journal, JournalState, Key, Saved, delivered_line, read_state, saved_line
 from .lock import DirectoryLock
 from .metadata import COMPLETED as COMPLETED
@@ -68,6 +68,7 @@ class ResultsDirectory:
             )
         directory = cls(path)
         _make(path)
+        places.check_root(path)
         directory._lock.acquire()
         try:
             with _writing(path):
@@ -93,6 +94,7 @@ class ResultsDirectory:
                 "{} holds no results: {} is missing.".format(path, layout.META_FILE)
             )
         directory = cls(path)
+        places.check_root(path)
         directory._lock.acquire()
         try:
             with _writing(path):
@@ -116,7 +118,7 @@ class ResultsDirectory:
         self._journal.open()
         keys = dict.fromkeys(self._listed(), None)
         keys.update(dict.fromkeys(self.state.saved, None))
-        self._survey(keys, experiment)
+        self._survey((key for key in keys if all(map(places.is_one_name, key))), experiment)
 
     def _listed(self) -> List[Key]:
         """The attempts that the last run was about."""
@@ -202,6 +204,17 @@ class ResultsDirectory:
         """The experiment in the directory, after ``begin``."""
         stored = self.meta["identity"]
         return Identity(**{name: str(stored[name]) for name in Identity.__annotations__})
+
+    def check_due(self, due: Iterable[Attempt]) -> None:
+        """Refuse attempts whose files would be written through a symbolic link.
+
+        Raises:
+            ResultsDirectoryError: There is one; nothing was written.
+        """
+        if self.decision == CONTINUE:  # else every folder is made by this run
+            places.check_folders(
+                self.path, (os.path.join(self.path, *attempt.key) for attempt in due)
+            )
 
     def update_meta(self, **changes: Any) -> None:
         """Change entries of ``evaluation_meta.json``, atomically."""

@@ -11,6 +11,7 @@ from typing import Any, Dict, Mapping, Tuple
 from ..errors import ResultsDirectoryError
 from ..models import Identity, Plan
 from . import layout
+from .stored import number_or_none
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +80,7 @@ def new_meta(
 ) -> Dict[str, Any]:
     """The content for a run that begins, or goes on from ``earlier``."""
     plan = description.plan
+    start = number_or_none(earlier.get("experiment_start_time"))
     meta = {
         "evaluation_name": earlier.get("record_name") or plan.plan_name,
         "created_at": earlier.get("created_at") or _local_time(now_ms),
@@ -103,7 +105,7 @@ def new_meta(
             "agentloop_endpoint": plan.agentloop_endpoint,
             "sls_endpoint": plan.sls_endpoint,
         },
-        "experiment_start_time": earlier.get("experiment_start_time") or now_ms,
+        "experiment_start_time": int(start or now_ms),
         "finished_at": None,
         "solution": dict(description.solution),
         "version": description.version,

@@ -8,13 +8,14 @@ line says, or when somebody asks for what is in it.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ..errors import ResultsDirectoryError
 from ..models import Identity
-from . import attempts, layout
+from . import attempts, layout, places
 from .journal import JournalState, Key, Saved, read_state
 from .stored import (
     ResultRow,
@@ -86,13 +87,23 @@ def _no_results(root: str, names: Sequence[str]) -> ResultsDirectoryError:
     return ResultsDirectoryError("{} holds no experiment results; {}.".format(root, hint))
 
 
+_SHOWN = 80
+
+
 def _listed_tasks(root: str) -> Optional[List[TaskRef]]:
     """The tasks of ``tasks.json``, or None when there is none that can be read."""
     content = layout.read_json_object(os.path.join(root, layout.TASKS_FILE)) or {}
     try:
-        return [(str(task_id), _item_text(item_id)) for task_id, item_id in content["tasks"]]
+        listed = [(str(task_id), _item_text(item_id)) for task_id, item_id in content["tasks"]]
     except (KeyError, TypeError, ValueError):
         return None
+    for task_id, _ in listed:
+        if not places.is_one_name(task_id):
+            raise ResultsDirectoryError(
+                "{} lists the task {!r}, which is no folder in it; it was not written by this "
+                "package.".format(os.path.join(root, layout.TASKS_FILE), task_id[:_SHOWN])
+            )
+    return listed
 
 
 def _found_tasks(root: str, names: Sequence[str]) -> List[TaskRef]:
@@ -174,7 +185,7 @@ class _Reading:
             item_id,
             saved.status,
             saved.number,
-            saved.latency_ms if saved.latency_ms >= 0 else None,
+            saved.latency_ms if 0 <= saved.latency_ms < math.inf else None,
             saved.usage,
             saved.error,
             delivered,

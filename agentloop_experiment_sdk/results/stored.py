@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import os
 import urllib.parse
 from dataclasses import dataclass
@@ -160,10 +161,14 @@ class StoredResults:
 
 
 def number_or_none(value: Any) -> Optional[float]:
-    """``value`` as a float if it is a number and not a bool, else None."""
+    """``value`` as a float if it is a finite number and not a bool, else None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return float(value)
+    try:
+        found = float(value)
+    except OverflowError:  # JSON has whole numbers of any length
+        return None
+    return found if math.isfinite(found) else None
 
 
 def read_task_meta(folder: str) -> Dict[str, Any]:

@@ -13,6 +13,7 @@ from ..plan.config import AgentLoopConfig
 from ..plan.tasks import load_tasks
 from ..results.directory import Description, ResultsDirectory
 from ..results.journal import Saved
+from ..results.stored import number_or_none
 from .advice import unwritable
 from .record import OpenRecord, RecordOpener
 from .settings import RunSettings
@@ -94,6 +95,7 @@ class Opening:
         due = directory.settle(every)
         if self.settings.retry_failed:
             due = with_failed(every, due, directory.state.saved)
+        directory.check_due(due)
         _say_what_is_skipped(directory, tasks, earlier, due, self.now())
         tally = Tally(len(every), directory.state.saved.values())
         known = self.settings.record_id or str(directory.meta.get("record_id") or "")
@@ -159,7 +161,7 @@ def _say_what_is_skipped(
         return
     solution: Dict[str, Any] = dict(earlier.get("solution") or {})
     changed = solution.get("hash") not in (None, directory.meta["solution"].get("hash"))
-    age_s = now - float(earlier.get("experiment_start_time") or now * 1000) / 1000
+    age_s = now - (number_or_none(earlier.get("experiment_start_time")) or now * 1000) / 1000
     logger.warning(
         "%d attempts in %s are done already (begun %s ago) and are not run again%s. Pass "
         "resume=False to start afresh.",

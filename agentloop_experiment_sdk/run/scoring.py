@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from ..evaluate.evaluator import NamedEvaluator, evaluate_output, missing_evaluators
 from ..evaluate.metric import MetricResult
 from ..models import SolutionOutput, Task
-from ..results import attempts, layout
+from ..results import attempts, layout, places
 from ..results.aggregate import aggregate_metrics
 from ..results.journal import JournalState, Key, Saved
 from ..results.stored import ResultRow
@@ -59,6 +59,7 @@ class Scorer:
         if task is None or document is None:
             return {}
         folder = os.path.join(layout.attempt_folder(self.root, *key), layout.EVALUATION_DIR)
+        places.check_folders(self.root, (folder,))
         if afresh:
             shutil.rmtree(folder, ignore_errors=True)
         stored = {} if afresh else evaluations_of(self.root, key)
