@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
+import tokenize
 from collections import abc
 from dataclasses import dataclass
 from typing import Any, Callable, List, Mapping, Optional, Sequence
@@ -97,10 +99,35 @@ def _parsed(text: str) -> Any:
     except (ValueError, RecursionError):
         pass
     try:
-        found = ast.literal_eval(text.strip())
+        found = ast.literal_eval(text.strip()) if _is_literal(text.strip()) else text
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         return text
     return found if isinstance(found, (list, dict)) else text
+
+
+_MARKS = frozenset("()[]{},:-")
+_AFTER_VALUES = frozenset((")", "]", "}", ",", ":"))
+
+
+def _is_literal(text: str) -> bool:
+    """Whether only brackets nest in ``text``.
+
+    A long chain of operators, calls or attributes crashes Python 3.8 while it is parsed.
+    """
+    before = "["
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            word = token.string
+            if token.type == tokenize.NAME and word not in ("None", "True", "False"):
+                return False
+            if token.type == tokenize.OP:
+                begins_value = word not in _AFTER_VALUES
+                if word not in _MARKS or (begins_value and before not in ("(", "[", "{", ",", ":")):
+                    return False
+            before = word if word.strip() else before
+    except (tokenize.TokenError, SyntaxError):
+        return False
+    return True
 
 
 def _is_list(value: Any) -> bool:

@@ -1,6 +1,8 @@
 """The turns of a row: what counts as a message, and where rows keep them."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -91,3 +93,23 @@ def test_an_extractor_replaces_the_columns():
 def test_unusable_sources_are_refused(arguments):
     with pytest.raises(ConfigurationError):
         TurnSource(*arguments)
+
+
+CHAINS = ("1" + "+1" * 200_000, "a" + "()" * 200_000, "a" + ".a" * 200_000, "-" * 200_000 + "1")
+
+
+@pytest.mark.parametrize("chain", [*CHAINS, "[" * 100_000, "''" + "[0]" * 200_000], ids=range(6))
+def test_a_text_made_to_exhaust_the_parser_stays_a_text(chain):
+    """In a process of its own: such a text killed Python 3.8."""
+    program = (
+        "import sys; from agentloop_experiment_sdk.solutions.turns import messages_in\n"
+        "text = sys.stdin.read(); assert messages_in(text) == [text]"
+    )
+    text = "['it', " + chain + "]"
+    done = subprocess.run([sys.executable, "-c", program], input=text.encode(), timeout=60)
+    assert done.returncode == 0
+
+
+def test_what_python_writes_of_plain_values_is_still_read():
+    value = [{"role": "user", "content": [-1, 2.5e-7, None, True, (), ("a", "b\n'\""), {}]}, "b"]
+    assert messages_in(repr(value)) == messages_in(value)
