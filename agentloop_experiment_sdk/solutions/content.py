@@ -16,16 +16,23 @@ from ..jsontext import sls_text
 from .faults import DECODING_ERROR, INCOMPLETE_RESPONSE, RESPONSE_TOO_LARGE, ExchangeFault
 
 _PART = 65536
+_MOST_CODINGS = 4
 _CHARSET = re.compile(r";\s*charset\s*=\s*\"?([^\s;\"]+)", re.IGNORECASE)
 _MESSAGE_KEYS = ("message", "msg", "detail", "error_description", "error", "reason", "title")
 _LONGEST_EXCERPT = 500
 
 
 class _Inflater:
-    """Undoes gzip or deflate piece by piece; never holds more than one part of the result."""
+    """Undoes gzip or deflate piece by piece; never holds more than one part of the result.
 
-    def __init__(self, coding: str) -> None:
+    ``limit`` is the most bytes of its result: also the layers of a body that was coded twice have
+    one, for a layer between could be a thousand times as long as what goes into it.
+    """
+
+    def __init__(self, coding: str, limit: int) -> None:
         self._coding = coding
+        self._limit = limit
+        self._total = 0
         self._inflate: Any = None
         self._members = 0
 
@@ -54,10 +61,14 @@ class _Inflater:
 
     def _decompress(self, data: bytes) -> bytes:
         try:
-            return bytes(self._inflate.decompress(data, _PART))
+            part = bytes(self._inflate.decompress(data, _PART))
         except zlib.error as error:
             message = "The answer is not valid {}: {}.".format(self._coding, error)
             raise ExchangeFault(DECODING_ERROR, message) from error
+        self._total += len(part)
+        if self._total > self._limit:
+            raise too_large(self._limit)
+        return part
 
     def _window_bits(self, data: bytes) -> int:
         if self._coding == "gzip":
@@ -72,7 +83,7 @@ class _Inflater:
             raise ExchangeFault(INCOMPLETE_RESPONSE, message)
 
 
-def _inflaters(headers: Mapping[str, str]) -> List[_Inflater]:
+def _inflaters(headers: Mapping[str, str], limit: int) -> List[_Inflater]:
     codings = [name.strip().lower() for name in headers.get("content-encoding", "").split(",")]
     names = [name.replace("x-gzip", "gzip") for name in codings if name not in ("", "identity")]
     unknown = [name for name in names if name not in ("gzip", "deflate")]
@@ -82,7 +93,9 @@ def _inflaters(headers: Mapping[str, str]) -> List[_Inflater]:
             "The answer's Content-Encoding {} cannot be undone; let the agent send gzip, deflate "
             "or none.".format(unknown[0]),
         )
-    return [_Inflater(name) for name in reversed(names)]
+    if len(names) > _MOST_CODINGS:
+        raise ExchangeFault(DECODING_ERROR, "The answer was coded {} times.".format(len(names)))
+    return [_Inflater(name, limit) for name in reversed(names)]
 
 
 def decoded_parts(
@@ -93,12 +106,12 @@ def decoded_parts(
     Args:
         read_some: Gives the next bytes from the wire, ``b""`` at the end.
         headers: The answer's headers, names in lower case.
-        limit: The most bytes the body may have after decoding.
+        limit: The most bytes the body may have after decoding, and between two codings.
 
     Raises:
         ExchangeFault: It is too large, cut, or in a coding that is not known.
     """
-    inflaters = _inflaters(headers)
+    inflaters = _inflaters(headers, limit)
     total = 0
     while True:
         data = read_some()

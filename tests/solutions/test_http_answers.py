@@ -357,3 +357,15 @@ def test_an_error_body_of_any_depth_is_a_failed_row(depth: int) -> None:
     output = call(lambda request, reply: reply.whole(body, status="500 No"))
     assert output.meta["error_type"] == "HTTPStatusError"
     assert output.meta["http"]["status"] == 500
+
+
+def test_a_layer_between_two_codings_is_bounded_as_the_body_is() -> None:
+    """Empty members of gzip are an empty body, however many of them a bomb unfolds to."""
+    bomb = gzip.compress(gzip.compress(b"") * 200_000)
+    with pytest.raises(ExchangeFault, match="larger than max_response_bytes"):
+        parts_of([bomb], "gzip, gzip", 100_000)
+
+
+def test_an_answer_in_very_many_codings_is_refused() -> None:
+    with pytest.raises(ExchangeFault, match="coded 1000 times"):
+        parts_of([], "gzip," * 1000)
