@@ -14,6 +14,7 @@ import html
 import os
 import pkgutil
 import time
+import uuid
 from typing import Any, Dict, Iterable, Iterator, List, Tuple, Union
 
 from ..errors import ConfigurationError
@@ -40,21 +41,30 @@ def render_html(subject: Page, *, max_chars: int = pagedata.MAX_CHARS) -> str:
 
 
 def write_html(subject: Page, path: PathLike, *, max_chars: int = pagedata.MAX_CHARS) -> None:
-    """Write the page to ``path``, part by part: memory holds no more than a chunk of rows.
+    """Write a result or comparison to ``path`` as one self-contained HTML page.
+
+    It is written part by part: memory holds no more than a chunk of rows.
+
+    Args:
+        subject: What to render, as for ``render_html``.
+        path: The file to write; replaced atomically.
+        max_chars: Most characters of one value; longer ones end with a note where the whole is.
 
     Raises:
-        ConfigurationError: ``subject`` cannot be rendered.
+        ConfigurationError: ``subject`` is something else.
         OSError: The file cannot be written.
     """
     target = os.fspath(path)
-    temporary = "{}.{}.tmp".format(target, os.getpid())
-    try:
-        with open(temporary, "w", encoding="utf-8", newline="\n") as file:
+    # a name that nobody knows beforehand: in a folder that others write to it could be a link
+    temporary = "{}.{}.tmp".format(target, uuid.uuid4().hex)
+    with open(temporary, "x", encoding="utf-8", newline="\n") as file:
+        try:
             file.writelines(html_parts(subject, max_chars))
-        layout.replace_with_retry(temporary, target, time.sleep)
-    finally:
-        if os.path.exists(temporary):
+        except BaseException:
+            file.close()
             os.unlink(temporary)
+            raise
+    layout.replace_with_retry(temporary, target, time.sleep)
 
 
 def html_parts(subject: Page, max_chars: int = pagedata.MAX_CHARS) -> Iterator[str]:
