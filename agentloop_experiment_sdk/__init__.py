@@ -232,14 +232,15 @@ __all__ = [
     "write_html",
 ]
 
+if not TYPE_CHECKING:  # a type checker would take any name for one of the package
 
-def __getattr__(name: str) -> Any:
-    module = _LAZY.get(name)
-    if module is None:
-        raise AttributeError("module {!r} has no attribute {!r}".format(__name__, name))
-    found = getattr(import_module("." + module, __name__), name)
-    globals()[name] = found
-    return found
+    def __getattr__(name: str) -> Any:
+        module = _LAZY.get(name)
+        if module is None:
+            raise AttributeError("module {!r} has no attribute {!r}".format(__name__, name))
+        found = getattr(import_module("." + module, __name__), name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> List[str]:

@@ -8,17 +8,17 @@ from .errors import ConfigurationError
 from .plan.config import AgentLoopConfig
 
 if TYPE_CHECKING:
-    import os
+    from typing_extensions import Unpack
 
     from .cloud.scores import CloudScores
+    from .evaluate.evaluator import Evaluators
     from .report.summary import ExperimentResult
     from .run.check import CheckReport
     from .run.events import Event
     from .run.experiment import ExperimentRun
+    from .run.options import AnyExecutor, Path, RunOptions, Solution, Undelivered, Workers
     from .run.settings import RunSettings
-
-Path = Union[str, "os.PathLike[str]"]
-Workers = Union[int, str, Sequence[int]]
+    from .solutions.command_turns import CommandBuilder
 
 
 class Experiment:
@@ -72,7 +72,7 @@ class Experiment:
     def __init__(
         self,
         config: AgentLoopConfig,
-        solution: Any,
+        solution: Solution,
         result_dir: Path = "./results",
         n_repeat: int = 1,
         n_workers: Workers = 4,
@@ -88,16 +88,16 @@ class Experiment:
         stop_if_first: Optional[int] = None,
         on_event: Optional[Callable[[Event], None]] = None,
         progress: Union[None, bool, Callable[[Event], None]] = None,
-        evaluators: Sequence[Any] = (),
+        evaluators: Evaluators = (),
         client_token: Optional[str] = None,
         record_id: Optional[str] = None,
         version: str = "",
         parameters: Optional[Mapping[str, Any]] = None,
-        on_undelivered: str = "complete",
+        on_undelivered: Undelivered = "complete",
         drain_timeout: float = 300.0,
         stop_grace: float = 5.0,
         fsync: bool = False,
-        executor: Any = None,
+        executor: Optional[AnyExecutor] = None,
         max_rps: Optional[float] = None,
     ) -> None:
         options = dict(locals())
@@ -133,8 +133,11 @@ class Experiment:
         return self._result()
 
     async def arun(self) -> ExperimentResult:
-        """``run`` for code that awaits: async solutions run on the caller's event loop, blocking
-        work stays off it. Cancelling it equals ``stop()``."""
+        """Run the experiment from code that awaits; cancelling it equals ``stop()``.
+
+        Async solutions run on the caller's event loop, blocking work stays off it. Returns and
+        raises what ``run`` does.
+        """
         await self._take_run().execute_async()
         return self._result()
 
@@ -151,7 +154,10 @@ class Experiment:
         """Ask for everything a run needs, without creating a record.
 
         Args:
-            limit: Also call the agent for so many rows.
+            limit: Also call the agent for so many rows; None calls it for none.
+
+        Returns:
+            What was found, with the cause and the remedy of each failure; nothing is raised.
         """
         from .run.check import Check
 
@@ -190,11 +196,11 @@ class Experiment:
 
 def run_experiment(
     config: AgentLoopConfig,
-    solution: Any,
+    solution: Solution,
     result_dir: Path = "./results",
     n_repeat: int = 1,
     n_workers: Workers = 1,
-    **options: Any,
+    **options: Unpack[RunOptions],
 ) -> str:
     """Run the plan's dataset through ``solution``, one row after the other.
 
@@ -208,7 +214,7 @@ def run_experiment(
         result_dir: The results directory. A run in the directory of an earlier one goes on with it.
         n_repeat: How often each row is run.
         n_workers: How many rows run at once; a range or ``"auto"`` as for ``Experiment``.
-        **options: The other options of ``Experiment``.
+        **options: The other options of ``Experiment``, under their names there.
 
     Returns:
         The id of the experiment record.
@@ -221,15 +227,15 @@ def run_experiment(
 
 def run_experiment_parallel(
     config: AgentLoopConfig,
-    solution: Any,
+    solution: Solution,
     result_dir: Path = "./results",
     n_repeat: int = 1,
     n_workers: Workers = 4,
-    **options: Any,
+    **options: Unpack[RunOptions],
 ) -> str:
     """Run the plan's dataset through ``solution``, ``n_workers`` rows at once.
 
-    Arguments, return value and errors are those of ``run_experiment``.
+    ``config``, ``result_dir``, ``n_repeat``, ``**options`` and the rest: as ``run_experiment``.
     """
     return _record_id(config, solution, result_dir, n_repeat, n_workers, False, options)
 
@@ -259,6 +265,9 @@ def run_multi_turn_experiment(
 
     Returns:
         The id of the experiment record.
+
+    Raises:
+        ExperimentError: As ``Experiment.run``.
     """
     from .solutions.conversation import multi_turn_http_solution_with
 
@@ -270,7 +279,7 @@ def run_multi_turn_experiment(
 
 def run_multi_turn_agent_experiment(
     config: AgentLoopConfig,
-    command_builder: Callable[..., Any],
+    command_builder: CommandBuilder,
     *,
     session_id: Optional[str] = None,
     result_dir: Path = "./results",
@@ -293,6 +302,9 @@ def run_multi_turn_agent_experiment(
 
     Returns:
         The id of the experiment record.
+
+    Raises:
+        ExperimentError: As ``Experiment.run``.
     """
     from .solutions.conversation import multi_turn_cli_solution
 
@@ -302,7 +314,7 @@ def run_multi_turn_agent_experiment(
     return _record_id(config, solution, result_dir, n_repeat, workers, not parallel, options)
 
 
-def evaluate(result_dir: Path, evaluators: Sequence[Any]) -> ExperimentResult:
+def evaluate(result_dir: Path, evaluators: Evaluators) -> ExperimentResult:
     """Run evaluators over the rows of a results directory; their earlier scores are replaced.
 
     The agent is not called, and SLS is not told: scores are local.
@@ -330,6 +342,9 @@ def local_config(local: Any, plan_id: str, **settings: Any) -> AgentLoopConfig:
         local: A started ``LocalAgentLoop``, or its ``endpoints``.
         plan_id: What ``local.create_plan`` returned.
         **settings: Further settings of ``AgentLoopConfig``; they win.
+
+    Raises:
+        ConfigurationError: A setting cannot be used.
     """
     endpoints = getattr(local, "endpoints", local)
     known = {
@@ -346,7 +361,7 @@ def local_config(local: Any, plan_id: str, **settings: Any) -> AgentLoopConfig:
 
 def _record_id(
     config: AgentLoopConfig,
-    solution: Any,
+    solution: Solution,
     result_dir: Path,
     n_repeat: int,
     n_workers: Workers,

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import Any, Dict, Mapping, Optional, Protocol, Sequence, overload
+
+
+class _Build(Protocol):
+    def __call__(self, output: Any, meta: Optional[Mapping[str, Any]] = None) -> SolutionOutput: ...
 
 
 class _Success:
     """``SolutionOutput.success(...)`` builds an output; ``output.success`` reads its bool."""
+
+    @overload
+    def __get__(self, instance: None, owner: Any) -> _Build: ...
+
+    @overload
+    def __get__(self, instance: SolutionOutput, owner: Any) -> bool: ...
 
     def __get__(self, instance: Any, owner: Any) -> Any:
         if instance is None:
@@ -29,7 +39,7 @@ class SolutionOutput:
 
     __slots__ = ("_success", "output", "trajectory", "meta")
 
-    success = _Success()
+    success: _Success = _Success()
 
     def __init__(
         self,
@@ -76,7 +86,7 @@ class SolutionOutput:
 
     @classmethod
     def from_dict(cls, mapping: Mapping[str, Any]) -> SolutionOutput:
-        """The output that ``to_dict`` wrote; a missing key takes its default."""
+        """The output that ``mapping``, of ``to_dict``, holds; a missing key takes its default."""
         return cls(
             bool(mapping.get("success")),
             mapping.get("output", ""),

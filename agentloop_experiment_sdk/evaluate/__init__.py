@@ -56,9 +56,10 @@ __all__ = [
     "ttft_below",
 ]
 
+if not TYPE_CHECKING:  # a type checker would take any name for one of the package
 
-def __getattr__(name: str) -> Any:
-    module = _LAZY.get(name)
-    if module is None:
-        raise AttributeError("module {!r} has no attribute {!r}".format(__name__, name))
-    return getattr(import_module("." + module, __name__), name)
+    def __getattr__(name: str) -> Any:
+        module = _LAZY.get(name)
+        if module is None:
+            raise AttributeError("module {!r} has no attribute {!r}".format(__name__, name))
+        return getattr(import_module("." + module, __name__), name)

@@ -44,13 +44,18 @@ class Evaluator(Protocol):
     """
 
     def __call__(
-        self, task: Task, output: SolutionOutput
+        self, __task: Task, __output: SolutionOutput
     ) -> Union[Verdict, Awaitable[Verdict]]: ...
 
 
 @dataclass(frozen=True)
 class NamedEvaluator:
-    """An evaluator and the name its results go by."""
+    """An evaluator and the name its results go by.
+
+    Attributes:
+        name: The metric's name.
+        call: The evaluator.
+    """
 
     name: str
     call: Callable[[Task, SolutionOutput], Any]
@@ -88,7 +93,7 @@ def evaluate_output(
     output: SolutionOutput,
     *,
     await_in_loop: Optional[AwaitInLoop] = None,
-    now: Callable[[], str] = timestamp,
+    now: Optional[Callable[[], str]] = None,
 ) -> Tuple[MetricResult, ...]:
     """Score one row in the calling thread.
 
@@ -98,7 +103,7 @@ def evaluate_output(
         output: What the solution answered, with the facts of its attempt in ``meta``.
         await_in_loop: Runs an awaitable on an event loop and returns its result; needed by async
             evaluators only.
-        now: Gives the text for ``created_at``.
+        now: Gives the text for ``created_at``; None gives the local time.
 
     Returns:
         The metric results in the evaluators' order; an evaluator that failed gives one with an
@@ -106,17 +111,18 @@ def evaluate_output(
     """
     if is_skipped(output):
         return ()
+    told = now or timestamp
     results: List[MetricResult] = []
     for evaluator in named_evaluators(evaluators):
         try:
             verdict = evaluator.call(*_own_copies(task, output))
             if inspect.isawaitable(verdict):
                 verdict = _in_loop(evaluator.name, verdict, await_in_loop)
-            results.extend(results_of(evaluator.name, verdict, now()))
+            results.extend(results_of(evaluator.name, verdict, told()))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # also SystemExit: a user's evaluator must not end the run
-            results.append(_failed(evaluator.name, error, now()))
+            results.append(_failed(evaluator.name, error, told()))
     return _distinct(results)
 
 
@@ -126,15 +132,17 @@ async def evaluate_output_async(
     output: SolutionOutput,
     *,
     in_thread: Optional[InThread] = None,
-    now: Callable[[], str] = timestamp,
+    now: Optional[Callable[[], str]] = None,
 ) -> Tuple[MetricResult, ...]:
     """Score one row on the running event loop; see ``evaluate_output``.
 
+    ``task``, ``output`` and ``now`` are those of ``evaluate_output``.
     Async evaluators are awaited here, one after the other; others are called by ``in_thread``
     (default: the loop's default executor), with the caller's context variables.
     """
     if is_skipped(output):
         return ()
+    told = now or timestamp
     results: List[MetricResult] = []
     for evaluator in named_evaluators(evaluators):
         try:
@@ -142,9 +150,9 @@ async def evaluate_output_async(
             verdict = call() if _is_async(evaluator.call) else await _off_loop(call, in_thread)
             if inspect.isawaitable(verdict):
                 verdict = await verdict
-            results.extend(results_of(evaluator.name, verdict, now()))
+            results.extend(results_of(evaluator.name, verdict, told()))
         except (Exception, SystemExit) as error:
-            results.append(_failed(evaluator.name, error, now()))
+            results.append(_failed(evaluator.name, error, told()))
     return _distinct(results)
 
 

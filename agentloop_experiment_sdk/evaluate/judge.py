@@ -188,7 +188,7 @@ def llm_judge(
     name: str = "llm_judge",
     post: Optional[Post] = None,
     sleep: Callable[[float], None] = time.sleep,
-    jitter: Callable[[], float] = random.random,
+    jitter: Optional[Callable[[], float]] = None,
 ) -> LlmJudge:
     """Let a model judge the answers by your own rubric.
 
@@ -214,7 +214,7 @@ def llm_judge(
         name: The metric's name.
         post: Sends the request; see ``Post``.
         sleep: Waits between tries.
-        jitter: A random number from 0 to 1 that spreads the tries.
+        jitter: Gives random numbers from 0 to 1 that spread the tries; None is ``random.random``.
 
     Raises:
         ConfigurationError: An argument cannot be used.
@@ -240,7 +240,7 @@ def llm_judge(
         secrets=_secrets(api_key, headers),
         post=post or _post,
         sleep=sleep,
-        jitter=jitter,
+        jitter=random.random if jitter is None else jitter,
     )
 
 

@@ -14,7 +14,15 @@ _KINDS = ("total_tokens", "input_tokens", "output_tokens")
 
 
 def latency_below(ms: float, *, name: str = "latency_below") -> Check:
-    """True when the agent call took less than ``ms`` milliseconds; False for a failed row."""
+    """True when the agent call took less than ``ms`` milliseconds; False for a failed row.
+
+    Args:
+        ms: Milliseconds, above 0.
+        name: The metric's name.
+
+    Raises:
+        ConfigurationError: ``ms`` is not a number above 0.
+    """
 
     def measure(output: SolutionOutput) -> Any:
         attempt = output.meta.get(_ATTEMPT)
@@ -27,6 +35,13 @@ def ttft_below(ms: float, *, name: str = "ttft_below") -> Check:
     """True when the first piece of a streamed answer came within ``ms`` milliseconds.
 
     A failed row is False; a row without a measured time (not streamed) gets no score.
+
+    Args:
+        ms: Milliseconds, above 0.
+        name: The metric's name.
+
+    Raises:
+        ConfigurationError: ``ms`` is not a number above 0.
     """
     hint = "The row has no time to first token: only streamed answers have."
     return _limit(name, ms, "ttft_ms", lambda output: output.meta.get("ttft_ms"), hint)
@@ -36,9 +51,12 @@ def tokens_below(limit: float, *, kind: str = "total_tokens", name: str = "token
     """True when the agent reported fewer than ``limit`` tokens; False for a failed row.
 
     Args:
-        limit: Number of tokens.
+        limit: Number of tokens, above 0.
         kind: ``total_tokens``, ``input_tokens`` or ``output_tokens``.
         name: The metric's name.
+
+    Raises:
+        ConfigurationError: ``limit`` is not a number above 0, or ``kind`` is another one.
     """
     if kind not in _KINDS:
         raise ConfigurationError(

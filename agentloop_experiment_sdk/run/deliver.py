@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, cast
 
 from ..cloud.access import CloudAccess
 from ..cloud.agentloop import AgentLoopApi
@@ -24,6 +24,7 @@ from ..results.stored import StoredResults
 from .advice import undelivered_message
 from .dispatch import Destination, Dispatch
 from .flow import Flow
+from .options import Path
 from .record import Counts, RecordReporter
 from .settings import RunSettings
 from .tally import Tally
@@ -47,7 +48,7 @@ class DeliveryReport:
 
 
 def deliver(
-    result_dir: Any,
+    result_dir: Path,
     config: Optional[AgentLoopConfig] = None,
     *,
     drain_timeout: float = 300.0,
@@ -63,11 +64,15 @@ def deliver(
             endpoints and the credentials of the environment.
         drain_timeout: Seconds to go on while SLS accepts nothing.
 
+    Returns:
+        How many rows were sent, and how many are still not in SLS.
+
     Raises:
         ResultsDirectoryError: The directory holds no results, has no record, or is in use.
         ConfigurationError: ``config`` is for another agent space or region.
     """
-    settings = RunSettings(result_dir=result_dir, drain_timeout=drain_timeout)
+    # the settings refuse what is no path
+    settings = RunSettings(result_dir=cast(str, result_dir), drain_timeout=drain_timeout)
     stored = read_results(settings.result_dir)
     directory = ResultsDirectory.reopen(settings.result_dir)
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Sequence, Union
+from typing import TYPE_CHECKING, Sequence
 
 from ..errors import ConfigurationError
 from ..evaluate.evaluator import Evaluators, named_evaluators
@@ -12,12 +12,11 @@ from ..results import attempts
 from ..results.directory import ResultsDirectory
 from ..results.evaluation_result import evaluation_result
 from ..results.reader import read_results
+from .options import Path
 from .scoring import Scorer, metrics_by_repeat, names_of
 
 if TYPE_CHECKING:
     from ..report.summary import ExperimentResult
-
-Path = Union[str, "os.PathLike[str]"]
 
 
 def rescore(result_dir: Path, evaluators: Evaluators) -> ExperimentResult:

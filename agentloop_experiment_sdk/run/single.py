@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, List, Optional
+from typing import List, Optional
 
 from ..errors import RunAbortedError
 from ..models import Attempt, Result, SolutionOutput, Task
@@ -11,10 +11,13 @@ from ..solutions.call import prepare
 from .engine import Outlet
 from .executor import Workers, make_engine
 from .invoke import CallFacts
+from .options import Solution
 from .settings import check_seconds
 
 
-def call_solution(solution: Any, task: Task, timeout: Optional[float] = None) -> SolutionOutput:
+def call_solution(
+    solution: Solution, task: Task, timeout: Optional[float] = None
+) -> SolutionOutput:
     """Call a solution once, as a run would: own copy of the task, trace, sync or async.
 
     Nothing is written and no cloud is asked. Also works inside a running event loop.

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 from ..errors import ConfigurationError
 from ..models import SolutionOutput, Task
@@ -15,8 +15,12 @@ from ..tracing import valid_trace_id
 from .call import failure_from
 from .command_call import (
     MAX_OUTPUT_BYTES,
+    Argv,
+    Built,
     CommandCall,
+    Directory,
     Environment,
+    Input,
     check_bounds,
     checked_argv,
     checked_path,
@@ -71,9 +75,9 @@ class CommandSolution:
 
     def __init__(
         self,
-        build_command: Callable[[Task], Any],
+        build_command: Callable[[Task], Built],
         defaults: CommandCall,
-        stdin: Any = None,
+        stdin: Union[Input, Callable[[Task], Input]] = None,
         trace: bool = False,
         trace_id_resolver: Optional[TraceIdResolver] = None,
         *,
@@ -123,12 +127,12 @@ class CommandSolution:
 
 
 def command_solution(
-    build_command: Callable[[Task], Any],
+    build_command: Callable[[Task], Built],
     default_timeout: float = 60.0,
-    cwd: Any = None,
+    cwd: Directory = None,
     env: Optional[Environment] = None,
     *,
-    stdin: Any = None,
+    stdin: Union[Input, Callable[[Task], Input]] = None,
     max_output_bytes: int = MAX_OUTPUT_BYTES,
     trace: bool = False,
     trace_id_resolver: Optional[TraceIdResolver] = None,
@@ -173,19 +177,19 @@ def command_solution(
     )
 
 
-def _defaults(timeout: float, cwd: Any, env: Any, max_output_bytes: int) -> CommandCall:
+def _defaults(timeout: float, cwd: Directory, env: Any, max_output_bytes: int) -> CommandCall:
     return CommandCall(
         (), timeout, checked_path(cwd), checked_variables(env), None, max_output_bytes
     )
 
 
 def command_solution_with(
-    command_or_builder: Any,
+    command_or_builder: Union[Argv, Callable[[Task], Built]],
     *,
     default_timeout: float = 60.0,
-    cwd: Any = None,
+    cwd: Directory = None,
     env: Optional[Environment] = None,
-    stdin: Any = None,
+    stdin: Union[Input, Callable[[Task], Input]] = None,
     max_output_bytes: int = MAX_OUTPUT_BYTES,
     trace: bool = False,
     trace_id_resolver: Optional[TraceIdResolver] = None,
@@ -196,7 +200,8 @@ def command_solution_with(
         command_or_builder: A list of strings, the same for every task (give the task on
             ``stdin``), or a function that takes the task and returns one. One string for a shell
             is refused: nothing is ever quoted or expanded.
-        default_timeout: As the others, see ``command_solution``.
+        default_timeout, cwd, env, stdin, max_output_bytes, trace, trace_id_resolver: As for
+            ``command_solution``.
 
     Raises:
         ConfigurationError: An argument cannot be used.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from dataclasses import dataclass, field, replace
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ..errors import ConfigurationError
 from ..jsontext import clean_text
@@ -19,6 +19,10 @@ _SHORTEST_SECRET = 6
 _BUILT_KEYS = ("argv", "env", "stdin", "timeout", "cwd")
 
 Environment = Mapping[str, Optional[str]]
+Directory = Union[None, str, "os.PathLike[str]"]
+Argv = Sequence[Union[str, "os.PathLike[str]"]]
+Built = Union[Argv, Mapping[str, Any]]
+Input = Union[None, str, bytes]
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ from typing import Any, Callable, Mapping, Optional
 from ..models import Task
 from ..tracing import valid_trace_id
 from .command import CommandAnswer, command_facts, reported_trace_id, run_command
-from .command_call import CommandCall, command_call, with_trace
+from .command_call import Built, CommandCall, command_call, with_trace
 from .dialogue import Turn, failed_turn, turn_from
 from .session import json_values, reply_in, session_id_in, trace_id_in
 from .usage import UsageMeter
 
+CommandBuilder = Callable[[Any, str, int, Task], Built]
 TurnTraceResolver = Callable[[str, int, Any], Optional[str]]
 
 
@@ -20,7 +21,7 @@ TurnTraceResolver = Callable[[str, int, Any], Optional[str]]
 class CommandTurns:
     """Runs a command for every turn of conversations."""
 
-    build_command: Callable[[Any, str, int, Task], Any]
+    build_command: CommandBuilder
     defaults: CommandCall
     parse: Callable[[str], Any]
     resolve: Optional[TurnTraceResolver]

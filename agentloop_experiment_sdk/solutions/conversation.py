@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 from ..errors import ConfigurationError
 from ..models import HttpRequestSpec
@@ -16,12 +16,13 @@ from .client import HttpClient
 from .command_call import (
     MAX_OUTPUT_BYTES,
     CommandCall,
+    Directory,
     Environment,
     check_bounds,
     checked_path,
     checked_variables,
 )
-from .command_turns import CommandTurns, TurnTraceResolver, parse_stdout
+from .command_turns import CommandBuilder, CommandTurns, TurnTraceResolver, parse_stdout
 from .dialogue import AsyncConversationSolution, ConversationSolution, Dialogue, Send
 from .fingerprint import qualified_name
 from .http_turns import AnswerPlaces, BodyBuilder, HttpTurns, PlainBody
@@ -41,6 +42,7 @@ from .session import (
 from .turns import TurnExtractor, TurnSource
 from .usage import UsageExtractor
 
+OnMissing = Literal["skip", "fail"]
 AnyConversation = Union[ConversationSolution, AsyncConversationSolution]
 
 
@@ -50,7 +52,7 @@ def multi_turn_http_solution(
     turns_field: str = "turns",
     turn_extractor: Optional[TurnExtractor] = None,
     turns_fallback_fields: Sequence[str] = (),
-    on_missing_turns: str = "skip",
+    on_missing_turns: OnMissing = "skip",
     session_id_factory: Optional[Callable[..., Any]] = None,
 ) -> AnyConversation:
     """A solution that holds one conversation per row through a function of yours.
@@ -99,7 +101,7 @@ def multi_turn_http_solution_with(
     turns_field: str = "turns",
     turn_extractor: Optional[TurnExtractor] = None,
     turns_fallback_fields: Sequence[str] = (),
-    on_missing_turns: str = "skip",
+    on_missing_turns: OnMissing = "skip",
     session_field: str = "session_id",
     message_field: str = "message",
     body_builder: Optional[BodyBuilder] = None,
@@ -186,18 +188,18 @@ def _http_turns(
 
 
 def multi_turn_cli_solution(
-    command_builder: Callable[..., Any],
+    command_builder: CommandBuilder,
     *,
     session_id: Optional[str] = None,
     output_parser: Optional[Callable[[str], Any]] = None,
     trace_id_resolver: Optional[TurnTraceResolver] = None,
     per_turn_timeout: float = 1800.0,
-    cwd: Any = None,
+    cwd: Directory = None,
     env: Optional[Environment] = None,
     turns_field: str = "turns",
     turn_extractor: Optional[TurnExtractor] = None,
     session_id_factory: Optional[Callable[..., Any]] = None,
-    on_missing_turns: str = "fail",
+    on_missing_turns: OnMissing = "fail",
     turns_fallback_fields: Sequence[str] = (),
     max_output_bytes: int = MAX_OUTPUT_BYTES,
     trace: bool = False,
