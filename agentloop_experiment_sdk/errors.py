@@ -67,6 +67,8 @@ class CloudError(ExperimentError):
         retryable: True when the same request may succeed later.
         ambiguous: True when the server may have carried out the request although no answer arrived.
         retry_after: Seconds the server asked to wait, or None.
+
+    ``message``, ``code`` and ``request_id`` are those of ``ExperimentError``.
     """
 
     code = "CloudError"

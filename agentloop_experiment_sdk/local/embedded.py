@@ -38,7 +38,13 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Endpoints:
-    """What a client needs to reach a LocalAgentLoop."""
+    """What a client needs to reach a LocalAgentLoop.
+
+    Attributes:
+        agentloop_endpoint, sls_endpoint: Where the two protocols are spoken, as URLs.
+        agent_space, region_id, project: The names to use there.
+        access_key_id, access_key_secret: The key that is accepted.
+    """
 
     agentloop_endpoint: str
     sls_endpoint: str
@@ -175,11 +181,11 @@ class LocalAgentLoop:
     def set_access_key(
         self, key_id: str, secret: str, security_token: Optional[str] = None
     ) -> None:
-        """Accept a key from now on; with a token, only requests that carry it."""
+        """Accept ``key_id`` with ``secret`` from now on; with ``security_token``, only with it."""
         self._verifier.keys[key_id] = AccessKey(key_id, secret, security_token)
 
     def revoke_access_key(self, key_id: str) -> None:
-        """Accept a key no more."""
+        """Accept ``key_id`` no more."""
         self._verifier.keys.pop(key_id, None)
 
     def load_dataset(self, rows: Rows, name: str = "dataset", *, replace: bool = False) -> str:
@@ -261,7 +267,7 @@ class LocalAgentLoop:
     def rows(
         self, record_id: Optional[str] = None, logstore: str = RESULTS
     ) -> List[Dict[str, str]]:
-        """The rows of a logstore, of one record or all, in the order they arrived."""
+        """The rows of ``logstore`` in the order they arrived; None as ``record_id`` gives all."""
         equal = [] if record_id is None else [("experiment_id", record_id)]
 
         def read(platform: Platform) -> List[Dict[str, str]]:
@@ -274,7 +280,7 @@ class LocalAgentLoop:
         return self._call(lambda platform: [run["recordId"] for run in platform.store.list("run")])
 
     def record(self, record_id: str) -> Dict[str, Any]:
-        """A record as GetExperimentRun answers.
+        """The record ``record_id`` as GetExperimentRun answers.
 
         Raises:
             KeyError: There is no such record.
@@ -283,7 +289,7 @@ class LocalAgentLoop:
         return self._call(lambda platform: record_of(service, record_id))
 
     def updates(self, record_id: str) -> List[Dict[str, Any]]:
-        """The bodies of UpdateExperimentRun for a record, in order."""
+        """The bodies of UpdateExperimentRun for the record ``record_id``, in order."""
         return self._call(lambda platform: platform.store.updates(record_id))
 
     def put_logs(self, logstore: str, rows: Sequence[Mapping[str, Any]]) -> int:

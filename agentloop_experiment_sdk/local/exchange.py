@@ -22,6 +22,7 @@ def new_request_id() -> str:
 class Request:
     """One request as it arrived: header names in lower case, the path still percent-encoded.
 
+    ``method``, ``target``, ``headers`` and ``body`` are what the client sent.
     ``action`` and ``project`` are filled in once the request is known to speak one of the two
     protocols; ``rows`` once the body of a PutLogs is decoded.
     """
@@ -128,7 +129,14 @@ class Reply:
 
 
 class ServiceError(Exception):
-    """A refusal that is answered in the error shape of the protocol the request spoke."""
+    """A refusal that is answered in the error shape of the protocol the request spoke.
+
+    Args:
+        status: The HTTP status.
+        code: The error code in the body.
+        message: The error message in the body.
+        headers: Further response headers.
+    """
 
     def __init__(
         self, status: int, code: str, message: str, headers: Optional[Mapping[str, str]] = None

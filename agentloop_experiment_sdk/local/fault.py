@@ -92,7 +92,7 @@ class Fault:
         self.stop()
 
     def strikes(self, request: Request, group: str) -> bool:
-        """Whether this request is hit; counts it. Called on the server's thread only."""
+        """Whether this request of ``group`` is hit; counts it. On the server's thread only."""
         if not self.active or not self._concerns(request, group):
             return False
         self._seen += 1

@@ -55,8 +55,8 @@ class Faults:
     ) -> Fault:
         """Answer ``action`` that many seconds late; the request itself is carried out at once.
 
-        The latency of a named action replaces the one of ``"*"`` and of its service. The other
-        arguments are those of :class:`Fault`.
+        The latency of a named action replaces the one of ``"*"`` and of its service. ``after``,
+        ``times``, ``every``, ``when`` and ``containing`` are those of :class:`Fault`.
         """
         if seconds < 0:
             raise ValueError("seconds must be 0 or more")
@@ -206,7 +206,7 @@ class Faults:
             self._reopening = _RefusedReopening(status, code, answer)
 
     def ignore_client_tokens(self, ignored: bool = True) -> None:
-        """Create a new run for every CreateExperimentRun, whatever its clientToken."""
+        """Create a new run for every CreateExperimentRun, if ``ignored``, whatever its token."""
         with self._lock:
             self._ignores_tokens = ignored
 
@@ -251,7 +251,7 @@ class Faults:
         return verdict
 
     def preview_is_empty(self, query: str) -> bool:
-        """Whether this preview is answered without rows; counts it."""
+        """Whether the preview of ``query`` is answered without rows; counts it."""
         with self._lock:
             previews = list(self._previews)
         found = _TRACE.search(query)
@@ -260,7 +260,7 @@ class Faults:
         return any(struck)
 
     def reopening(self, persisted: str, asked: str) -> Optional[_RefusedReopening]:
-        """The refusal of this change of status, or None if it is allowed."""
+        """The refusal of the change from ``persisted`` to ``asked``, or None if it is allowed."""
         if persisted in _CLOSED and asked in _REOPENED:
             return self._reopening
         return None

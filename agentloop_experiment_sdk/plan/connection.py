@@ -64,7 +64,20 @@ class Connection:
 
 @dataclass(frozen=True)
 class PlanSummary:
-    """One plan of an agent space, as the list shows it; times are milliseconds since the epoch."""
+    """One plan of an agent space, as the list shows it; "" or None where the list says nothing.
+
+    Attributes:
+        plan_id: The plan's id, ``experiment_plan_id`` of an ``AgentLoopConfig``.
+        plan_name: Its name.
+        experiment_type: ``offline`` or ``online``; only offline plans can be run.
+        dataset: The name of its dataset.
+        description: What its author says of it.
+        status: ``pending``, ``running`` or ``stopped``.
+        pipeline_name: The pipeline that processes its traces.
+        query_sql: The condition that narrows the dataset.
+        experiment_count: How many experiments were run with it.
+        created_at, updated_at: Milliseconds since the epoch.
+    """
 
     plan_id: str
     plan_name: str
@@ -93,6 +106,9 @@ def list_plans(
         plan_name: Only plans whose name is like this.
         status: Only plans of this status: ``pending``, ``running`` or ``stopped``.
         api: The client to ask; None makes one.
+
+    Returns:
+        The plans; empty when there are none.
 
     Raises:
         CloudError: AgentLoop refused or did not answer.

@@ -112,7 +112,7 @@ def export_baseline(result: ExperimentResult, path: PathLike) -> None:
 
 
 def load_baseline(path: PathLike) -> Baseline:
-    """Read a file that ``export_baseline`` wrote.
+    """Read a file that ``export_baseline`` wrote to ``path``.
 
     Raises:
         ConfigurationError: The file is absent or is no baseline of a format this version reads.

@@ -133,7 +133,15 @@ class CandidateComparison:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Two to five runs, each but one compared against the baseline."""
+    """Two to five runs, each but one compared against the baseline.
+
+    Iterating over it, its length and an index give the entries of ``candidates``.
+
+    Attributes:
+        baseline: The run that the others are held against.
+        candidates: One entry per other run, with its ``verdict``, measures and changed items.
+        confidence: The level of intervals and verdicts, between 0 and 1.
+    """
 
     baseline: Side
     candidates: Tuple[CandidateComparison, ...]

@@ -200,7 +200,7 @@ class ExperimentResult:
         return [row for row in self if row.delivered is False]
 
     def rows_of(self, task_id: str) -> List[ResultRow]:
-        """The done rows of a task, by repeat; their payloads are read when asked for."""
+        """The done rows of ``task_id``, by repeat; their payloads are read when asked for."""
         return [dataclasses.replace(head) for head in self._by_task.get(task_id, ())]
 
     def __iter__(self) -> Iterator[ResultRow]:
@@ -226,7 +226,10 @@ class ExperimentResult:
         return measures.over_tasks(tries, k, statistics.pass_at_k)
 
     def pass_hat(self, k: int, metric: Optional[str] = None) -> Optional[Estimate]:
-        """The chance that all of ``k`` repeats pass (pass^k), over tasks; as ``pass_at``."""
+        """The chance that all of ``k`` repeats pass (pass^k), over tasks.
+
+        ``metric``, the result and the errors are those of ``pass_at``.
+        """
         tries = self._checked_tries(k, metric)
         return measures.over_tasks(tries, k, statistics.pass_hat_k)
 

@@ -10,6 +10,7 @@ from typing import Any, Callable, Iterator, List, Mapping, Optional, Tuple
 from ..cloud.agentloop import AgentLoopApi
 from ..cloud.sls import DETAIL_LOGSTORE, SlsLogstore
 from ..errors import CloudError, ExperimentError
+from ..lines import one_line
 from ..models import Plan, Task
 from ..plan.config import AgentLoopConfig
 from ..plan.tasks import load_tasks
@@ -24,8 +25,14 @@ _NO_TRACE = "0" * 31 + "1"
 
 @dataclass(frozen=True)
 class CheckItem:
-    """One thing that was checked. ``message`` says what was found, or the cause and the remedy;
-    ``error`` is what a failed check raised."""
+    """One thing that was checked.
+
+    Attributes:
+        name: What was checked.
+        ok: Whether it will do.
+        message: What was found, or the cause and the remedy.
+        error: What a failed check raised, else None.
+    """
 
     name: str
     ok: bool
@@ -33,12 +40,17 @@ class CheckItem:
     error: Optional[Exception] = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
-        return "{:<4} {}: {}".format("ok" if self.ok else "FAIL", self.name, self.message)
+        state = "ok" if self.ok else "FAIL"
+        return one_line("{:<4} {}: {}".format(state, self.name, self.message))
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What ``Experiment.check()`` found. Truthy when nothing failed; text is one line a check."""
+    """What ``Experiment.check()`` found; its truth value is ``ok``, its text one line a check.
+
+    Attributes:
+        items: The checks in the order they were made; iterating over the report gives them too.
+    """
 
     items: Tuple[CheckItem, ...]
 

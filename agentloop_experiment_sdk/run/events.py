@@ -11,7 +11,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RecordCreated:
-    """The cloud record exists; no agent call was made before. ``resumed``: an old record."""
+    """The cloud record exists; no agent call was made before.
+
+    Attributes:
+        record_id: The record's id.
+        record_name: Its name.
+        resumed: Whether it is the record of an earlier run.
+    """
 
     record_id: str
     record_name: str
@@ -20,7 +26,16 @@ class RecordCreated:
 
 @dataclass(frozen=True)
 class AttemptDone:
-    """One attempt is on disk. ``status``: success, failed or skipped."""
+    """One attempt is on disk.
+
+    Attributes:
+        task_id: The task's id.
+        repeat_id: Which repeat of it, from ``"0"``.
+        number: Which try of the attempt answered, from 1.
+        status: ``success``, ``failed`` or ``skipped``.
+        latency_ms: Milliseconds of the agent call.
+        error_type: The error type of a failed row, else "".
+    """
 
     task_id: str
     repeat_id: str
@@ -32,14 +47,24 @@ class AttemptDone:
 
 @dataclass(frozen=True)
 class RowsDelivered:
-    """SLS acknowledged ``count`` more rows."""
+    """SLS acknowledged more rows.
+
+    Attributes:
+        count: How many more.
+    """
 
     count: int
 
 
 @dataclass(frozen=True)
 class LimitChanged:
-    """Fewer attempts may run at once from now on. ``reason``: ``429``, ``503``, ``latency``…"""
+    """Fewer attempts may run at once from now on.
+
+    Attributes:
+        before: How many could run at once so far.
+        after: How many can from now on.
+        reason: Why: ``429``, ``503``, ``latency``…
+    """
 
     before: int
     after: int
@@ -83,8 +108,11 @@ class Progress:
 class RunFinished:
     """The run is over, and nothing more will be told.
 
-    ``status``: completed, failed, interrupted, or running for a record that is held until its rows
-    are delivered.
+    Attributes:
+        record_id: The record's id.
+        status: ``completed``, ``failed``, ``interrupted``, or ``running`` for a record that is held
+            until its rows are delivered.
+        undelivered: Done rows that SLS has not acknowledged.
     """
 
     record_id: str

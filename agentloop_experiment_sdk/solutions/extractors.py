@@ -18,6 +18,12 @@ from typing import Any, Optional
 def openai_chat_extractor(data: Any) -> Optional[str]:
     """Text of an OpenAI ``chat.completion.chunk`` (``/v1/chat/completions``), first choice.
 
+    Args:
+        data: The event's parsed JSON, else its text.
+
+    Returns:
+        The text it adds, or None.
+
     Source: https://platform.openai.com/docs/api-reference/chat-streaming
     """
     return _text(_at(_first_choice(data), "delta", "content"))
@@ -25,6 +31,12 @@ def openai_chat_extractor(data: Any) -> Optional[str]:
 
 def openai_completions_extractor(data: Any) -> Optional[str]:
     """Text of an OpenAI ``text_completion`` chunk (``/v1/completions``), first choice.
+
+    Args:
+        data: The event's parsed JSON, else its text.
+
+    Returns:
+        The text it adds, or None.
 
     Source: https://platform.openai.com/docs/api-reference/completions
     """
@@ -34,6 +46,12 @@ def openai_completions_extractor(data: Any) -> Optional[str]:
 def openai_responses_extractor(data: Any) -> Optional[str]:
     """Text of an OpenAI Responses event: ``response.output_text.delta`` or a refusal's delta.
 
+    Args:
+        data: The event's parsed JSON, else its text.
+
+    Returns:
+        The text it adds, or None.
+
     Source: https://platform.openai.com/docs/api-reference/responses-streaming
     """
     kinds = ("response.output_text.delta", "response.refusal.delta")
@@ -42,6 +60,12 @@ def openai_responses_extractor(data: Any) -> Optional[str]:
 
 def anthropic_extractor(data: Any) -> Optional[str]:
     """Text of an Anthropic Messages event: a ``content_block_delta`` with a ``text_delta``.
+
+    Args:
+        data: The event's parsed JSON, else its text.
+
+    Returns:
+        The text it adds, or None.
 
     Source: https://docs.anthropic.com/en/docs/build-with-claude/streaming
     """
@@ -54,6 +78,12 @@ def dashscope_extractor(data: Any) -> Optional[str]:
 
     Ask for ``"incremental_output": true``: without it every event repeats the whole text so far.
 
+    Args:
+        data: The event's parsed JSON, else its text.
+
+    Returns:
+        The text it adds, or None.
+
     Source: https://help.aliyun.com/zh/model-studio/qwen-api-via-dashscope
     """
     output = _at(data, "output")
@@ -63,6 +93,12 @@ def dashscope_extractor(data: Any) -> Optional[str]:
 
 def dify_extractor(data: Any) -> Optional[str]:
     """Text of a Dify event: ``message``, ``agent_message``, or a workflow's ``text_chunk``.
+
+    Args:
+        data: The event's parsed JSON, else its text.
+
+    Returns:
+        The text it adds, or None.
 
     Source: https://docs.dify.ai (Send Chat Message, Execute Workflow)
     """
@@ -77,6 +113,13 @@ def coze_extractor(data: Any, event: str = "conversation.message.delta") -> Opti
 
     The event's type is needed too: the closing ``conversation.message.completed`` repeats the
     whole answer in the same shape.
+
+    Args:
+        data: The event's parsed JSON, else its text.
+        event: The event's type.
+
+    Returns:
+        The text it adds, or None.
 
     Source: https://www.coze.com/docs/developer_guides/chat_v3
     """

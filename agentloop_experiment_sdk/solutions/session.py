@@ -59,6 +59,15 @@ REPLY_PATHS = (
 )
 
 
+class _Places(Tuple[str, ...]):
+    """Many paths; ``help()`` and tracebacks show how many, not each."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<{} paths, {}, …>".format(len(self), ", ".join(self[:3]))
+
+
 def _session_body_paths() -> Tuple[str, ...]:
     """The four names in three cases, their ``.id`` objects, then all of that one level down.
 
@@ -69,7 +78,7 @@ def _session_body_paths() -> Tuple[str, ...]:
     objects = [form for name in names for form in (name + ".id", name.title() + ".Id")]
     nested = [form + ".id" for form in plain]
     prefixes = ("", "data.", "result.", "Data.", "Result.")
-    return tuple(prefix + path for prefix in prefixes for path in plain + objects + nested)
+    return _Places(prefix + path for prefix in prefixes for path in plain + objects + nested)
 
 
 SESSION_BODY_PATHS = _session_body_paths()
