@@ -37,7 +37,7 @@ settings.register_profile("tests", deadline=None, derandomize=bool(os.environ.ge
 settings.load_profile("tests")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def machine_environment() -> Dict[str, str]:
     """The environment with the machine's home and proxies, for tools that need the network."""
     return dict(os.environ, **json.loads(os.environ[_KEPT]))
