@@ -17,7 +17,7 @@ PACKAGE = "agentloop_experiment_sdk"
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / PACKAGE).rglob("*.py"))
 
-FLOOR = {"errors", "models", "output", "jsontext", "scope", "tracing", "_version"}
+FLOOR = {"errors", "models", "output", "jsontext", "lines", "scope", "tracing", "_version"}
 MIDDLE = {"plan", "solutions", "evaluate", "results", "report"}
 LOWER = MIDDLE | {"cloud"} | FLOOR
 # room -> the rooms it may import, besides itself; "" is the package root

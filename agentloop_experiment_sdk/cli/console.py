@@ -10,7 +10,8 @@ import sys
 from typing import Any, Iterator, TextIO
 
 from .. import jsontext
-from .exits import code_of, one_line
+from ..lines import each_line, one_line, terminal_json
+from . import exits
 from .wording import in_options
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -38,7 +39,7 @@ class Console:
         if self._diverted:
             self.note(text.rstrip("\n"))
         elif not self.json_lines:
-            self._write(text if text.endswith("\n") else text + "\n")
+            self._write(each_line(text if text.endswith("\n") else text + "\n"))
 
     def divert(self) -> None:
         """Text goes to stderr from now on: stdout is kept for a report."""
@@ -48,7 +49,8 @@ class Console:
         """A JSON line ``{"event": kind, …}``; nothing in text mode."""
         if self.json_lines:
             line = {"event": kind, **fields}
-            self._write(json.dumps(jsontext.to_jsonable(line), ensure_ascii=False) + "\n")
+            text = json.dumps(jsontext.to_jsonable(line), ensure_ascii=False)
+            self._write(terminal_json(text) + "\n")
 
     def raw(self, text: str) -> None:
         """Text that was asked for by ``-`` as a file name, in either mode."""
@@ -57,14 +59,14 @@ class Console:
     def note(self, text: str) -> None:
         """A line on stderr."""
         with contextlib.suppress(BrokenPipeError):
-            print(text, file=sys.stderr, flush=True)
+            print(each_line(text), file=sys.stderr, flush=True)
 
     def error(self, error: BaseException, exit_code: int) -> None:
         """An expected error: one line on stderr, and in JSON mode one on stdout."""
-        self.note("error: " + in_options(one_line(error)))
+        self.note("error: " + in_options(exits.one_line(error)))
         self.event(
             "error",
-            code=code_of(error),
+            code=exits.code_of(error),
             message=in_options(str(error)),
             request_id=getattr(error, "request_id", None),
             exit_code=exit_code,
@@ -88,8 +90,11 @@ class _Silence(logging.Filter):
 
 class _Formatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
-        record.message = in_options(record.message)
+        record.message = one_line(in_options(record.message))
         return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:
+        return each_line(super().formatException(ei))
 
 
 @contextlib.contextmanager

@@ -56,9 +56,10 @@ def _date(milliseconds: Optional[int]) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
-    from ..report.text import clean, display_width
+    from ..lines import one_line
+    from ..report.text import display_width
 
-    cells = [[clean(cell) for cell in row] for row in rows]
+    cells = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(display_width, column)) for column in zip(*cells)]
     lines: List[str] = []
     for row in cells:

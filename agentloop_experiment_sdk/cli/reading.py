@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any, List
 
 from ..errors import ConfigurationError
+from ..lines import one_line
 from . import exits, options, reports, verdict
 from .console import Console
 from .wording import in_options
@@ -122,17 +123,16 @@ def _show_row(console: Console, row: ResultRow, full: bool) -> None:
 def _shown(value: Any, full: bool) -> str:
     """A value for a terminal: what an agent wrote must not steer it."""
     from .. import jsontext
-    from ..report.text import clean
 
     text = value if isinstance(value, str) else jsontext.dumps(value)
     if not full and len(text) > 500:
         text = text[:500] + "\u2026"
-    return ("\n" + " " * 14).join(map(clean, text.splitlines() or [""]))
+    return ("\n" + " " * 14).join(map(one_line, text.splitlines() or [""]))
 
 
 def _compare(given: argparse.Namespace, console: Console) -> int:
     from ..report.compare import compare
-    from ..report.text import clean, render_text
+    from ..report.text import render_text
 
     reports.check_places(given, console)
     if not 1 <= given.baseline <= len(given.runs):
@@ -145,7 +145,7 @@ def _compare(given: argparse.Namespace, console: Console) -> int:
     )
     console.text(render_text(comparison))
     for candidate in comparison if given.diff is not None else ():
-        console.text("\n".join(map(clean, candidate.diff(given.diff).splitlines())))
+        console.text("\n".join(map(one_line, candidate.diff(given.diff).splitlines())))
     _write(given, console, comparison)
     console.event("result", exit_code=exits.OK, **comparison.to_dict())
     return exits.OK

@@ -19,8 +19,9 @@ from .measures import RowMeasures
 from .summary import ExperimentResult
 
 _LONGEST = 4000
-# Source: XML 1.0 (fifth edition), section 2.2, production Char.
-_NO_CHAR = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# Source: XML 1.0 (fifth edition), section 2.2, production Char, without the controls that its note
+# discourages: terminals read some of them as the start of an escape sequence.
+_NO_CHAR = re.compile("[^\t\n\r -~\u0085\u00a0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 Subject = Union[ExperimentResult, Comparison, GateResult]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import List, Sequence
 
+from ..lines import one_line
 from .sections import Section, Subject, Table
-from .text import clean
 
 # A step summary may hold 1 MiB; GitHub drops a larger one whole.
 # Source: GitHub Docs, "Workflow commands for GitHub Actions", adding a job summary.
@@ -42,7 +42,7 @@ def escape(text: str) -> str:
 
     Source: CommonMark 0.31, section 2.4 (backslash escapes).
     """
-    escaped = _SPECIAL.sub(r"\\\1", clean(text))
+    escaped = _SPECIAL.sub(r"\\\1", one_line(text))
     # GitHub reads mentions through a backslash; entities it does not
     return escaped.replace("\\@", "&#64;").replace("\\&", "&amp;").replace("\\<", "&lt;")
 

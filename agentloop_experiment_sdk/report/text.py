@@ -7,6 +7,7 @@ import textwrap
 import unicodedata
 from typing import Container, Iterable, List, Optional, Sequence
 
+from ..lines import one_line
 from .sections import Section, Subject, Table
 
 _GAP = "  "
@@ -28,25 +29,6 @@ def render_text(subject: Subject, *, width: Optional[int] = None) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def clean(text: str) -> str:
-    """``text`` on one line, with control characters made harmless.
-
-    Also without bidirectional overrides, which could make a line read as another one.
-    """
-    spaced = text.replace("\r\n", " ").replace("\n", " ").replace("\t", " ")
-    if spaced.isascii() and spaced.isprintable():
-        return spaced
-    return "".join("\ufffd" if _unsafe(char) else char for char in spaced)
-
-
-def _unsafe(char: str) -> bool:
-    # joiners hold emoji and some scripts together and cannot reorder anything
-    return unicodedata.category(char) in _UNSAFE and char not in "\u200c\u200d"
-
-
-_UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
-
-
 def display_width(text: str) -> int:
     """The columns that ``text`` takes in a terminal.
 
@@ -65,12 +47,12 @@ def _char_width(char: str) -> int:
 
 
 def _section(section: Section, columns: int) -> str:
-    title = clean(section.title)
+    title = one_line(section.title)
     lines = _wrapped([title], columns)
     if section.level < 3:
         underline = "=" if section.level == 1 else "-"
         lines.append(underline * min(columns, max(map(display_width, lines))))
-    lines += _wrapped(map(clean, section.lines), columns)
+    lines += _wrapped(map(one_line, section.lines), columns)
     if section.table is not None:
         lines += _table(section.table, columns)
     return "\n".join(lines)
@@ -89,7 +71,7 @@ def _wrapped(lines: Iterable[str], columns: int) -> List[str]:
 
 
 def _table(table: Table, columns: int) -> List[str]:
-    cells = [[clean(cell) for cell in row] for row in (table.header,) + table.rows]
+    cells = [[one_line(cell) for cell in row] for row in (table.header,) + table.rows]
     widths = _widths(cells, columns, table.right)
     lines = [_line(cells[0], widths, table), _GAP.join("-" * width for width in widths)]
     for row in cells[1:]:

@@ -7,6 +7,7 @@ import time
 from typing import Any, Callable, Dict, Optional, Union
 
 from ..errors import ConfigurationError
+from ..lines import one_line
 from .events import Event, LimitChanged, Progress, RecordCreated, RunFinished
 
 logger = logging.getLogger(__name__)
@@ -55,7 +56,9 @@ class ProgressLog:
         """Log what is worth a line."""
         if isinstance(event, RecordCreated):
             verb = "continues" if event.resumed else "created"
-            logger.info("Experiment record %s %s: %s", event.record_id, verb, event.record_name)
+            logger.info(
+                "Experiment record %s %s: %s", event.record_id, verb, one_line(event.record_name)
+            )
         elif isinstance(event, Progress):
             self._progress(event)
         elif isinstance(event, LimitChanged):

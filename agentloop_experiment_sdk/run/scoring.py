@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..evaluate.evaluator import NamedEvaluator, evaluate_output, missing_evaluators
 from ..evaluate.metric import MetricResult
+from ..lines import one_line
 from ..models import SolutionOutput, Task
 from ..results import attempts, layout, places
 from ..results.aggregate import aggregate_metrics
@@ -81,7 +82,7 @@ class Scorer:
                 logger.warning(
                     "The evaluator %s gave a row no score: %s. Others like it are not logged.",
                     result.name,
-                    " ".join(str(result.message).split())[:_SAID].rstrip("."),
+                    one_line(" ".join(str(result.message).split())[:_SAID]).rstrip("."),
                 )
 
     def lacks(self, key: Key) -> bool:

@@ -6,6 +6,7 @@ import logging
 from typing import Any, Dict, Iterable, List, Optional, Union
 
 from ..errors import TooManyFailuresError
+from ..lines import one_line
 from ..results.journal import Key, Saved
 from .record import Counts
 
@@ -82,8 +83,8 @@ class FailureLimits:
             if self._failed == 1:
                 logger.warning(
                     "A row failed: %s: %s. Further failures are counted only.",
-                    saved.error,
-                    " ".join(str(message).split())[:_SAID].rstrip("."),
+                    one_line(saved.error),
+                    one_line(" ".join(str(message).split())[:_SAID]).rstrip("."),
                 )
         alike = self._first_alike(saved)
         if alike and self._stop_if_first:
@@ -92,7 +93,7 @@ class FailureLimits:
             logger.warning(
                 "The first %d rows all failed with %s; check the agent. The run goes on.",
                 _FIRST,
-                alike,
+                one_line(alike),
             )
         if saved.status == "failed" and self._most is not None and self._failed > self._most:
             return _too_many(
@@ -117,5 +118,5 @@ class FailureLimits:
 def _too_many(what: str, error_type: Any) -> TooManyFailuresError:
     return TooManyFailuresError(
         "The run was ended: {} ({}). Mend the agent and run again with retry_failed=True: rows "
-        "that are done are kept.".format(what, error_type)
+        "that are done are kept.".format(what, one_line(str(error_type)))
     )

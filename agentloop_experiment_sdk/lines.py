@@ -1,0 +1,42 @@
+"""Text that others wrote as one line that steers nothing: for terminals, logs and reports."""
+
+from __future__ import annotations
+
+import unicodedata
+
+_UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
+_ESCAPED = {code: "\\u{:04x}".format(code) for code in range(0x7F, 0xA0)}
+_SPACES = str.maketrans("\n\t", "  ")
+
+
+def one_line(text: str) -> str:
+    """``text`` on one line, with control characters shown as U+FFFD.
+
+    Neither an escape sequence (ECMA-48) nor a line break gets through, so an agent's answer cannot
+    steer a terminal or forge a line of a log; nor do bidirectional overrides (Unicode Standard
+    Annex #9), which could make a line read as another one.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    spaced = text.replace("\r\n", " ").translate(_SPACES)
+    if spaced.isascii() and spaced.isprintable():
+        return spaced
+    return "".join("\ufffd" if _unsafe(char) else char for char in spaced)
+
+
+def _unsafe(char: str) -> bool:
+    # joiners hold emoji and some scripts together and cannot reorder anything
+    return unicodedata.category(char) in _UNSAFE and char not in "\u200c\u200d"
+
+
+def terminal_json(text: str) -> str:
+    """JSON ``text`` with the control characters escaped that JSON leaves as they are.
+
+    Source: RFC 8259 section 7: only those below U+0020 must be; terminals obey the others too.
+    """
+    return text.translate(_ESCAPED)
+
+
+def each_line(text: str) -> str:
+    """``text`` with its line breaks, each line as ``one_line`` makes it."""
+    return "\n".join(map(one_line, text.split("\n")))

@@ -1,0 +1,43 @@
+"""What others wrote, on one line that neither steers a terminal nor forges a line of a log."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentloop_experiment_sdk.lines import each_line, one_line, terminal_json
+
+
+@given(st.text())
+def test_nothing_that_controls_gets_through(text: str) -> None:
+    line = one_line(text)
+    assert not [char for char in line if unicodedata.category(char) in ("Cc", "Zl", "Zp", "Cs")]
+    assert len(each_line(text).split("\n")) == len(text.split("\n"))
+
+
+@pytest.mark.parametrize(
+    "text, line",
+    [
+        ("plain", "plain"),
+        ("a\nb\r\nc\td", "a b c d"),
+        ("\x1b[31mred\x1b]0;title\x07", "\ufffd[31mred\ufffd]0;title\ufffd"),
+        ("\x9b31m", "\ufffd31m"),
+        ("a\rERROR", "a\ufffdERROR"),
+        ("a\u2028b\x85c", "a\ufffdb\ufffdc"),
+        ("\u202eevil", "\ufffdevil"),
+        ("数据 👩\u200d🔬", "数据 👩\u200d🔬"),
+    ],
+)
+def test_harmless_text_stays_and_the_rest_is_shown_as_what_it_is(text: str, line: str) -> None:
+    assert one_line(text) == line
+
+
+@given(st.text())
+def test_json_for_a_terminal_is_the_same_json(text: str) -> None:
+    written = terminal_json(json.dumps({text: text}, ensure_ascii=False))
+    assert json.loads(written) == {text: text}
+    assert not [char for char in written if unicodedata.category(char) == "Cc"]
