@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import sys
+import textwrap
 from typing import Any, Iterator, TextIO
 
 from .. import jsontext
@@ -94,7 +95,8 @@ class _Formatter(logging.Formatter):
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:
-        return each_line(super().formatException(ei))
+        # indented: an error's text may have lines that look like other log lines
+        return each_line(textwrap.indent(super().formatException(ei), "  "))
 
 
 @contextlib.contextmanager

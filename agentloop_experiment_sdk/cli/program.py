@@ -65,7 +65,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return code
     except Exception as error:
         code = exits.exit_code_of(error)
-        console.note(traceback.format_exc())
+        console.note(traceback.format_exc().rstrip())
         console.note("This is a fault of {}; please report it.".format(PROGRAM))
         console.error(error, code)
         return code
