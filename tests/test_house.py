@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import os
 import pathlib
@@ -14,7 +15,8 @@ from typing import Any, Container, Dict, Iterator, List, Set, Tuple, Union
 import pytest
 
 PACKAGE = "agentloop_experiment_sdk"
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+# the checkout, or site-packages where the suite runs against the installed wheel
+ROOT = pathlib.Path(importlib.util.find_spec(PACKAGE).origin).resolve().parents[1]
 SOURCES = sorted((ROOT / PACKAGE).rglob("*.py"))
 
 FLOOR = {"errors", "models", "output", "jsontext", "lines", "scope", "tracing", "_version"}
