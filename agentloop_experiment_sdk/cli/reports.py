@@ -82,7 +82,7 @@ def write_reports(
 def _html(path: str, console: Console, subject: Any, verdict: Any) -> None:
     from ..report.html import write_html
 
-    write_html(subject, path)
+    write_html(subject if verdict is None else verdict, path)
 
 
 def _junit(path: str, console: Console, subject: Any, verdict: Any) -> None:

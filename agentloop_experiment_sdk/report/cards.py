@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from typing import Any, List, Sequence, Tuple, Union
 
 from . import charts as draw
@@ -10,6 +9,7 @@ from .compare import CandidateComparison, Comparison
 from .measures import CATEGORY, PASS_FAIL, MetricSummary
 from .sections import (
     interval_text,
+    markup,
     measure_name,
     measure_text,
     milliseconds,
@@ -39,7 +39,7 @@ def facts(subject: Page) -> str:
             ("record", subject.record_id),
         ]
     labels = (
-        '<span class="fact"><b>{}</b>{}</span>'.format(_escaped(name), _escaped(value))
+        '<span class="fact"><b>{}</b>{}</span>'.format(markup(name), markup(value))
         for name, value in pairs
         if value
     )
@@ -149,7 +149,7 @@ def _candidate_cards(candidate: CandidateComparison) -> List[str]:
 def _result_charts(result: ExperimentResult) -> List[Tuple[str, str]]:
     drawn = [("Latency" + _LEGEND, _latency_chart(result))]
     for summary in result.metrics.values():
-        drawn.append((_escaped(summary.name), _metric_chart(summary)))
+        drawn.append((markup(summary.name), _metric_chart(summary)))
     return drawn
 
 
@@ -188,13 +188,13 @@ def _comparison_charts(comparison: Comparison) -> List[Tuple[str, str]]:
         caption = "{} against {}: change and interval, each on its own scale".format(
             candidate.name, comparison.baseline.name
         )
-        drawn.append((_escaped(caption), draw.forest(list(candidate.deltas.values()))))
+        drawn.append((markup(caption), draw.forest(list(candidate.deltas.values()))))
     series: Any = {
         side.name: [i.latency_ms for i in side.baseline.items if i.latency_ms is not None]
         for side in comparison.sides
     }
     legend = "".join(
-        '<i class="run{}"></i>{}'.format(place, _escaped(name)) for place, name in enumerate(series)
+        '<i class="run{}"></i>{}'.format(place, markup(name)) for place, name in enumerate(series)
     )
     caption = 'Latency, cumulative<span class="legend">{}</span>'.format(legend)
     drawn.append((caption, draw.cumulative(series, milliseconds)))
@@ -207,8 +207,4 @@ def _card(
     return (
         '<div class="card {}"><p class="label">{}</p><p class="value">{}</p>'
         '<p class="tail">{}</p>{}<p class="told">{}</p></div>'
-    ).format(kind, _escaped(label), _escaped(value), _escaped(tail), extra, _escaped(told))
-
-
-def _escaped(text: str) -> str:
-    return html.escape(text, quote=True)
+    ).format(kind, markup(label), markup(value), markup(tail), extra, markup(told))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import math
 from typing import Callable, List, Mapping, Sequence, Tuple
 
 from .deltas import MetricDelta
-from .sections import measure_name, number, shorten, signed, signed_interval
+from .sections import markup, measure_name, number, shorten, signed, signed_interval
 
 WIDTH, WIDE, HEIGHT = 360, 560, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 12, 18, 26
@@ -95,7 +94,7 @@ def cumulative(series: Mapping[str, Sequence[float]], label: Callable[[float], s
         points = _steps(values, low, high, plot_width, plot_height)
         parts.append(
             '<polyline class="line run{}" points="{}"><title>{}</title></polyline>'.format(
-                index, points, _escaped(name)
+                index, points, markup(name)
             )
         )
     return _svg(parts, "cumulative share of rows", width=WIDE)
@@ -240,14 +239,14 @@ def _forest_row(delta: MetricDelta, middle_y: float, middle: float, half: float)
         _text(2, middle_y + 4, shorten(measure_name(delta.name), 26), "label"),
         _line(low, middle_y, high, middle_y, kind),
         '<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="5"><title>{}</title></circle>'.format(
-            kind, value, middle_y, _escaped(tip)
+            kind, value, middle_y, markup(tip)
         ),
         _text(WIDE - 2, middle_y + 4, signed(delta.name, delta.kind, estimate.value), "tick end"),
     ]
 
 
 def _rect(left: float, top: float, width: float, height: float, kind: str, tip: str) -> str:
-    title = "<title>{}</title>".format(_escaped(tip)) if tip else ""
+    title = "<title>{}</title>".format(markup(tip)) if tip else ""
     return (
         '<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" rx="1.5">{}</rect>'
     ).format(kind, left, top, max(0.5, width), max(0.5, height), title)
@@ -260,16 +259,10 @@ def _line(left: float, top: float, right: float, bottom: float, kind: str) -> st
 
 
 def _text(left: float, top: float, text: str, kind: str) -> str:
-    return '<text class="{}" x="{:.1f}" y="{:.1f}">{}</text>'.format(
-        kind, left, top, _escaped(text)
-    )
+    return '<text class="{}" x="{:.1f}" y="{:.1f}">{}</text>'.format(kind, left, top, markup(text))
 
 
 def _svg(parts: Sequence[str], title: str, height: float = HEIGHT, width: float = WIDTH) -> str:
     return '<svg viewBox="0 0 {} {:.0f}" role="img" aria-label="{}">{}</svg>'.format(
-        width, height, _escaped(title), "".join(parts)
+        width, height, markup(title), "".join(parts)
     )
-
-
-def _escaped(text: str) -> str:
-    return html.escape(text, quote=True)

@@ -26,7 +26,7 @@ def write_report(subject: Any, path: PathLike) -> None:
     """Write a report on a result, comparison or gate verdict; an existing file is replaced.
 
     Args:
-        subject: What to report on; a gate verdict has no HTML page.
+        subject: What to report on.
         path: The file; ``.html`` gives the page, ``.md`` Markdown, ``.json`` JSON, ``.xml`` JUnit
             XML and ``.txt`` plain text.
 

@@ -10,28 +10,29 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import os
 import pkgutil
 import time
 import uuid
-from typing import Any, Dict, Iterable, Iterator, List, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from ..errors import ConfigurationError
 from ..results import layout
 from . import cards, pagedata
 from .compare import Comparison
-from .sections import Section, Table
+from .gate import GateResult
+from .sections import Section, Table, markup
 from .summary import ExperimentResult, PathLike
 
-Page = Union[ExperimentResult, Comparison]
+Page = Union[ExperimentResult, Comparison, GateResult]
 
 
 def render_html(subject: Page, *, max_chars: int = pagedata.MAX_CHARS) -> str:
-    """A result or comparison as one self-contained HTML page.
+    """A result, comparison or gate verdict as one self-contained HTML page.
 
     Args:
-        subject: What to render; a gate's verdict has no page, render its result or comparison.
+        subject: What to render; the page of a gate's verdict is that of its run, with the verdict
+            at the top and what changed against the baseline.
         max_chars: Most characters of one value; longer ones end with a note where the whole is.
 
     Raises:
@@ -69,34 +70,41 @@ def write_html(subject: Page, path: PathLike, *, max_chars: int = pagedata.MAX_C
 
 def html_parts(subject: Page, max_chars: int = pagedata.MAX_CHARS) -> Iterator[str]:
     """The page in order, as pieces of text."""
-    if isinstance(subject, ExperimentResult):
-        index, payloads = pagedata.result_index, pagedata.result_payloads
-        parts = _parts(subject, index(subject), payloads(subject, max_chars))
-    elif isinstance(subject, Comparison):
-        parts = _parts(
+    if isinstance(subject, Comparison):
+        return _parts(
             subject,
             pagedata.comparison_index(subject),
             pagedata.comparison_payloads(subject, max_chars),
         )
-    else:
+    verdict = subject if isinstance(subject, GateResult) else None
+    result = subject if verdict is None else verdict.result
+    if not isinstance(result, ExperimentResult):
         raise ConfigurationError(
-            "An HTML report shows a result or a comparison, not {}.".format(type(subject).__name__)
+            "An HTML report shows a result, a comparison or a gate's verdict, not {}.".format(
+                type(subject).__name__
+            )
         )
-    return parts
+    index = pagedata.result_index(result, None if verdict is None else verdict.comparison)
+    return _parts(result, index, pagedata.result_payloads(result, max_chars), verdict)
 
 
-def _parts(subject: Page, index: Dict[str, Any], payloads: Iterable[List[Any]]) -> Iterator[str]:
+def _parts(
+    subject: cards.Page,
+    index: Dict[str, Any],
+    payloads: Iterable[List[Any]],
+    verdict: Optional[GateResult] = None,
+) -> Iterator[str]:
     style, script = _asset("report.css"), _asset("report.js")
     sections = subject.sections()
-    yield _HEAD.format(
-        policy=_policy(style, script), title=_escaped(sections[0].title), style=style
-    )
+    yield _HEAD.format(policy=_policy(style, script), title=markup(sections[0].title), style=style)
     yield '<header class="top"><div><p class="eyebrow">{}</p><h1>{}</h1>{}</div>{}</header>'.format(
         "AgentLoop experiment" if index["kind"] == "result" else "AgentLoop comparison",
-        _escaped(sections[0].title),
+        markup(sections[0].title),
         cards.facts(subject),
         _THEME_BUTTON,
     )
+    if verdict is not None:
+        yield _verdict(verdict)
     yield cards.cards(subject)
     yield '<section class="panels">{}{}</section>'.format(
         cards.charts(subject), "".join(map(_section, _tables(sections[1:])))
@@ -107,6 +115,21 @@ def _parts(subject: Page, index: Dict[str, Any], payloads: Iterable[List[Any]]) 
     for number, chunk in enumerate(payloads):
         yield _data("chunk-{}".format(number), chunk)
     yield "</body></html>\n"
+
+
+def _verdict(verdict: GateResult) -> str:
+    """The gate's verdict, its reasons and checks, and what changed against the baseline."""
+    headline, *rest = verdict.sections()
+    reasons = "".join("<li>{}</li>".format(markup(reason)) for reason in verdict.reasons)
+    return (
+        '<section class="gate {}"><h2>{}</h2>{}</section><section class="panels gate-panels">{}'
+        "</section>"
+    ).format(
+        "good" if verdict.passed else "bad",
+        markup(headline.title),
+        "<ul>{}</ul>".format(reasons) if reasons else "",
+        "".join(map(_section, rest)),
+    )
 
 
 _HEAD = """<!doctype html>
@@ -166,12 +189,12 @@ def _section(section: Section) -> str:
     if section.table is None:
         head = "h2" if section.level == 2 else "h3"
         return '<div class="full"><{0}>{1}</{0}><p class="note">{2}</p></div>'.format(
-            head, _escaped(section.title), _escaped(". ".join(section.lines))
+            head, markup(section.title), markup(". ".join(section.lines))
         )
-    lines = "".join('<p class="note">{}</p>'.format(_escaped(line)) for line in section.lines)
+    lines = "".join('<p class="note">{}</p>'.format(markup(line)) for line in section.lines)
     width = "wide" if section.level == 2 or len(section.table.header) == 3 else "full"
     return '<section class="panel {}"><h3>{}</h3>{}{}</section>'.format(
-        width, _escaped(section.title), _table(section.table), lines
+        width, markup(section.title), _table(section.table), lines
     )
 
 
@@ -187,7 +210,13 @@ def _table(table: Table) -> str:
 
 # so few characters stay on one line
 _SHORT = 26
-_VERDICTS = {"worse": "bad", "better": "good", "no evidence": "none"}
+_VERDICTS = {
+    "worse": "bad",
+    "better": "good",
+    "no evidence": "none",
+    "FAIL": "bad",
+    "pass": "good",
+}
 
 
 def _cells(tag: str, texts: Tuple[str, ...], table: Table) -> Iterator[Tuple[str, str, str]]:
@@ -201,7 +230,7 @@ def _cells(tag: str, texts: Tuple[str, ...], table: Table) -> Iterator[Tuple[str
 def _cell(cell: Tuple[str, str, str]) -> str:
     tag, kind, text = cell
     attribute = ' class="{}"'.format(kind) if kind else ""
-    return "<{0}{1}>{2}</{0}>".format(tag, attribute, _escaped(text))
+    return "<{0}{1}>{2}</{0}>".format(tag, attribute, markup(text))
 
 
 def _explorer(index: Dict[str, Any]) -> str:
@@ -222,7 +251,3 @@ _EXPLORER = """
 </section>
 <aside id="detail" class="detail" hidden aria-label="Row details"></aside>
 """
-
-
-def _escaped(text: str) -> str:
-    return html.escape(text, quote=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import html
 from typing import Iterable
 
-from .sections import Section, Table
+from .sections import Section, Table, markup
 
 _CELL = "text-align:{};padding:2px 12px 2px 0;vertical-align:top"
 
@@ -17,9 +16,9 @@ def fragment(sections: Iterable[Section]) -> str:
 
 def _section(section: Section) -> str:
     size = {1: "h3", 2: "h4"}.get(section.level, "h5")
-    lines = "".join("<div>{}</div>".format(html.escape(line)) for line in section.lines)
+    lines = "".join("<div>{}</div>".format(markup(line)) for line in section.lines)
     table = "" if section.table is None else _table(section.table)
-    return "<{0}>{1}</{0}>{2}{3}".format(size, html.escape(section.title), lines, table)
+    return "<{0}>{1}</{0}>{2}{3}".format(size, markup(section.title), lines, table)
 
 
 def _table(table: Table) -> str:
@@ -28,7 +27,7 @@ def _table(table: Table) -> str:
     for tag, row in rows:
         cells = (
             '<{0} style="{1}">{2}</{0}>'.format(
-                tag, _CELL.format("right" if place in table.right else "left"), html.escape(text)
+                tag, _CELL.format("right" if place in table.right else "left"), markup(text)
             )
             for place, text in enumerate(row)
         )

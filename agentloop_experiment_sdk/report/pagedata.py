@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
 from .. import jsontext
 from ..results.stored import ResultRow
 from .baseline import ItemOutcome
 from .compare import CandidateComparison, Comparison
 from .measures import RowMeasures
+from .pairing import ItemPair
 from .sections import shorten
 from .summary import ExperimentResult
 
 PREVIEW = 160
 CHUNK = 50
 MAX_CHARS = 100_000
+
+_Key = TypeVar("_Key")
 
 
 def script_json(value: Any) -> str:
@@ -31,17 +34,22 @@ def script_json(value: Any) -> str:
     return text
 
 
-def result_index(result: ExperimentResult) -> Dict[str, Any]:
+def result_index(
+    result: ExperimentResult, against: Optional[CandidateComparison] = None
+) -> Dict[str, Any]:
     """The index of a run's rows.
 
-    A row is [label, repeat, task id, previews of input and output, cells]; there is one cell per
-    run: [status, passed, tries, latency, ttft, tokens, error type, scores].
+    A row is [label, repeat, task id, previews of input and output, cells, change]; there is one
+    cell per run: [status, passed, tries, latency, ttft, tokens, error type, scores]. ``change`` is
+    what ``against``, a comparison of the run with its baseline, says of the row's item.
     """
     metrics = list(result.metrics)
-    rows = [
-        [row.label, row.repeat_id, row.task_id, *_previews(row), [_row_cell(row, measure, metrics)]]
-        for row, measure in zip(result, result.measures)
-    ]
+    changes = {} if against is None else _changes(against, lambda pair: pair.candidate.task_id)
+    rows: List[List[Any]] = []
+    for row, measure in zip(result, result.measures):
+        cells = [_row_cell(row, measure, metrics)]
+        change = changes.get(row.task_id, "")
+        rows.append([row.label, row.repeat_id, row.task_id, *_previews(row), cells, change])
     repeats = result.repeats > 1
     return _index("result", [result.name], metrics, rows, repeats=repeats)
 
@@ -66,7 +74,7 @@ def comparison_index(comparison: Comparison) -> Dict[str, Any]:
     """
     metrics = sorted({name for side in comparison.sides for name in side.baseline.kinds})
     rows = []
-    changes = [_changes(candidate) for candidate in comparison]
+    changes = [_changes(candidate, lambda pair: id(pair.baseline)) for candidate in comparison]
     for line in _lines(comparison):
         item = line.items[0] or next(item for item in line.items if item)
         change = _change(changes, line)
@@ -212,10 +220,10 @@ def _baseline_items(comparison: Comparison) -> Tuple[ItemOutcome, ...]:
     return comparison.baseline.baseline.items
 
 
-def _changes(candidate: CandidateComparison) -> Dict[int, str]:
-    changes = {id(change.pair.baseline): "broken" for change in candidate.newly_broken}
+def _changes(candidate: CandidateComparison, key_of: Callable[[ItemPair], _Key]) -> Dict[_Key, str]:
+    changes = {key_of(change.pair): "broken" for change in candidate.newly_broken}
     for change in candidate.newly_fixed:
-        key = id(change.pair.baseline)
+        key = key_of(change.pair)
         changes[key] = "both" if key in changes else "fixed"
     return changes
 

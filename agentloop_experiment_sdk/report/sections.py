@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, List, Optional, Protocol, Tuple
 
+from ..lines import one_line
 from .measures import PASS_FAIL
 from .statistics import Estimate
 
@@ -116,6 +118,11 @@ def signed_interval(name: str, kind: str, low: float, high: float) -> str:
     if texts[0][1:] == texts[1][1:]:
         del texts[0][1:]
     return " to ".join(map(" ".join, texts))
+
+
+def markup(text: str) -> str:
+    """``text`` as it may stand in HTML, between tags or in quotes, without control characters."""
+    return html.escape(one_line(text), quote=True)
 
 
 def shorten(text: str, limit: int = EXAMPLE) -> str:

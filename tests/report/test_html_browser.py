@@ -7,6 +7,7 @@ import pytest
 from results_builder import build, row
 
 from agentloop_experiment_sdk.report.compare import compare
+from agentloop_experiment_sdk.report.gate import gate
 from agentloop_experiment_sdk.report.html import write_html
 from agentloop_experiment_sdk.report.summary import load_result
 
@@ -206,3 +207,24 @@ def test_lines_that_only_one_answer_has_leave_a_gap_beside_them(browser, tmp_pat
     browser.run(CLICK, ".grid-row", 0)
     kinds = "return [...document.querySelectorAll('.diff > div')].slice(2).map(d => d.className)"
     assert browser.run(kinds) == ["", "", "gone", "gap", "", "", "gap", "came"]
+
+
+def test_the_gates_page_shows_the_verdict_and_filters_what_broke(browser, tmp_path):
+    old = build(tmp_path / "old", [row("q%d" % i, scores={"em": 1}) for i in range(9)])
+    rows = [row("q%d" % i, scores={"em": int(i % 4 != 1)}, output=HOSTILE) for i in range(9)]
+    result = load_result(build(tmp_path / "new", rows, record_name=HOSTILE))
+    browser.open(page(tmp_path, gate(result, old, max_regressions=0)))
+    seen = browser.run(
+        "const g = document.querySelector('.gate');"
+        "return [g.innerText, getComputedStyle(g).backgroundColor, g.getBoundingClientRect().top]"
+    )
+    assert seen[0].startswith("Gate failed") and "2 items no longer pass" in seen[0]
+    assert seen[1] != "rgba(0, 0, 0, 0)" and seen[2] < 400
+    filter_button(browser, "broken")
+    assert browser.run(ROWS) == ["q1", "q5"]
+    pills = (
+        "return [...document.querySelectorAll('.grid-row .pill.broken')].map(p => p.textContent)"
+    )
+    assert browser.run(pills) == ["broken", "broken"]
+    assert browser.run("return window.hacked === undefined")
+    assert severe(browser) == []

@@ -73,6 +73,7 @@ def pages(result, tmp_path):
     other = build(tmp_path / "b", hostile_rows(59), version="v2", parameters={HOSTILE: HOSTILE})
     yield Page(render_html(result))
     yield Page(render_html(compare([result, other])))
+    yield Page(render_html(gate(result, other, min_success_rate=1)))
 
 
 def test_nothing_of_an_agent_becomes_markup(result, tmp_path):
@@ -190,9 +191,52 @@ def test_the_page_is_written_whole_or_not_at_all(result, tmp_path):
     target = tmp_path / "report.html"
     write_html(result, target)
     assert target.read_text(encoding="utf-8") == render_html(result)
-    with pytest.raises(ConfigurationError, match="a result or a comparison"):
-        write_html(gate(result), target)
+    with pytest.raises(ConfigurationError, match="a result, a comparison or a gate's verdict"):
+        write_html(Baseline.of(result), target)
     assert target.read_text(encoding="utf-8") == render_html(result)
     with pytest.raises(OSError):
         write_html(result, tmp_path / "no" / "folder.html")
     assert [entry.name for entry in tmp_path.iterdir() if entry.suffix == ".tmp"] == []
+
+
+def gated(tmp_path):
+    scores = [{"em": 1}, {"em": 1}, {"em": 0}]
+    old = [
+        row("q%d" % n, output="old", scores=s, repeat=r) for n, s in enumerate(scores) for r in "0"
+    ]
+    new = [row("q0", output="new", scores={"em": 1}), row("q2", output="new", scores={"em": 1})]
+    new.insert(1, row("q1", status="failed", error=("Boom", "<b>no</b>"), output=""))
+    return build(tmp_path / "old", old), build(tmp_path / "new", new)
+
+
+def test_the_gates_page_has_the_verdict_and_what_changed(tmp_path):
+    old, new = gated(tmp_path)
+    text = render_html(gate(load_result(new), old, max_regressions=0, min_success_rate=0.9))
+    page = Page(text)
+    assert '<section class="gate bad"><h2>Gate failed</h2>' in text
+    assert "<li>1 items no longer pass (at most 0 allowed): q1</li>" in text
+    assert "<li>success rate 66.67% is below 90.00%</li>" in text
+    assert "<h3>Newly broken (1)</h3>" in text and "<h3>Newly fixed (1)</h3>" in text
+    assert text.index("Gate failed") < text.index('class="cards"') < text.index('id="index"')
+    assert [(line[0], line[6]) for line in page.json("index")["rows"]] == [
+        ("q0", ""),
+        ("q1", "broken"),
+        ("q2", "fixed"),
+    ]
+
+
+def test_a_gate_that_passed_says_so_and_one_without_baseline_marks_nothing(tmp_path):
+    old, _ = gated(tmp_path)
+    text = render_html(gate(load_result(old)))
+    assert '<section class="gate good"><h2>Gate passed</h2></section>' in text
+    assert {line[6] for line in Page(text).json("index")["rows"]} == {""}
+    assert "gate" not in render_html(load_result(old)).partition("</style>")[2]
+
+
+def test_control_characters_stay_out_of_the_markup(tmp_path):
+    name = "\x1b[31m\x00\x9b\u202ered"
+    rows = [row("q", usage={"input_tokens": 1, "output_tokens": 1, "model": name})]
+    result = load_result(build(tmp_path, rows, record_name=name, version=name))
+    for text in (render_html(result), render_html(compare([result, result], names=[name, "b"]))):
+        assert not set(text) & set("\x1b\x00")
+        assert not set(text.partition('<script type="application/json"')[0]) & set("\x9b\u202e")

@@ -138,6 +138,7 @@
     var made = [plain("row", 110, LABEL)];
     if (data.repeats) made.push(plain("repeat", 70, REPEAT));
     made.push(status("status", 0));
+    if (data.rows.some(function (row) { return row[CHANGE]; })) made.push(changeColumn());
     data.metrics.forEach(function (metric, place) { made.push(scored(metric, 0, place)); });
     if (any(LATENCY)) made.push(measured("latency", 0, LATENCY, time, 92));
     if (any(TTFT)) made.push(measured("first token", 0, TTFT, time, 96));
@@ -174,9 +175,9 @@
 
   function kindsOf(row) {
     var kinds = {};
+    if (row[CHANGE]) kinds[row[CHANGE]] = true;
+    if (row[CHANGE] === "both") kinds.broken = kinds.fixed = true;
     if (comparing) {
-      if (row[CHANGE]) kinds[row[CHANGE]] = true;
-      if (row[CHANGE] === "both") kinds.broken = kinds.fixed = true;
       if (row[CELLS].indexOf(null) >= 0) kinds["not in all runs"] = true;
     } else {
       kinds[row[CELLS][0][STATUS]] = true;
