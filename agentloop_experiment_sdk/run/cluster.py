@@ -238,20 +238,6 @@ def dask_client(executor: Any) -> Any:
     return getattr(executor, "_client", None) if module.startswith("distributed") else None
 
 
-def check_main_guard() -> None:
-    """Refuse a run that a spawned child started by importing its parent's script.
-
-    Raises:
-        ConfigurationError: The script lacks a main guard.
-    """
-    module = sys.modules.get("multiprocessing.process")
-    if module is not None and getattr(module.current_process(), "_inheriting", False):
-        raise ConfigurationError(
-            "A worker process imported your script and started the experiment again. Put the run "
-            'under: if __name__ == "__main__":'
-        )
-
-
 def broken(error: BaseException) -> RunAbortedError:
     """The error that ends a run whose executor takes no more rows."""
     failure = RunAbortedError(

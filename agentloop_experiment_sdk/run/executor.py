@@ -1,16 +1,19 @@
-"""Which engine runs a solution."""
+"""Which engine runs a solution, and whether this process may start one."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Mapping, Optional
 
+from ..errors import ConfigurationError
 from ..solutions.call import is_async
 from .caller import CallerEngine
 from .coroutines import LoopEngine
 from .engine import Engine, Outlet
 from .invoke import CallFacts
+from .settings import RunSettings
 from .threads import ThreadEngine
 
 if TYPE_CHECKING:
@@ -37,6 +40,21 @@ class Workers:
     cluster: Optional[Cluster] = None
 
 
+def given_cluster(
+    settings: RunSettings, solution: Any, facts: Mapping[str, Any]
+) -> Optional[Cluster]:
+    """The workers of the executor that the user gave, if one was given.
+
+    Raises:
+        ConfigurationError: It is no executor, or the solution cannot be sent to it.
+    """
+    if settings.executor is None:
+        return None
+    from .cluster import Cluster  # most runs stay on one machine
+
+    return Cluster(settings.executor, solution, facts, settings.task_timeout)
+
+
 def make_engine(solution: Any, facts: CallFacts, outlet: Outlet, workers: Workers) -> Engine:
     """The engine for ``solution``: a given executor, the event loop, threads, or the caller."""
     if workers.cluster is not None:
@@ -48,3 +66,17 @@ def make_engine(solution: Any, facts: CallFacts, outlet: Outlet, workers: Worker
     if workers.in_caller and workers.count == 1 and workers.task_timeout is None:
         return CallerEngine(facts, outlet)
     return ThreadEngine(facts, outlet, workers.count, workers.task_timeout)
+
+
+def check_main_guard() -> None:
+    """Refuse a run that a spawned child started by importing its parent's script.
+
+    Raises:
+        ConfigurationError: The script lacks a main guard.
+    """
+    module = sys.modules.get("multiprocessing.process")
+    if module is not None and getattr(module.current_process(), "_inheriting", False):
+        raise ConfigurationError(
+            "A worker process imported your script and started the experiment again. Put the run "
+            'under: if __name__ == "__main__":'
+        )

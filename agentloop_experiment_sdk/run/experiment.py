@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 from ..cloud.agentloop import AgentLoopApi
+from ..cloud.loading import load_clients
 from ..cloud.sls import SlsLogstore
 from ..errors import CloudError, ExperimentError
 from ..evaluate.evaluator import named_evaluators
@@ -39,15 +40,14 @@ from ..solutions.call import is_async, prepare
 from ..solutions.fingerprint import fingerprint_of
 from .advice import undelivered_message, unwritable
 from .backlog import Backlog, backlog, unscored
-from .cluster import Cluster, check_main_guard
 from .dispatch import Destination, Dispatch
 from .engine import Engine
 from .events import Event, RecordCreated, RunFinished, tell
-from .executor import Workers, make_engine
+from .executor import Workers, check_main_guard, given_cluster, make_engine
 from .flow import Flow
 from .invoke import CallFacts
 from .loop import call_on
-from .opening import Opened, Opening
+from .opening import Opened, Opening, columns_of
 from .record import RecordReporter
 from .scoring import Scorer, ScoringPool, metrics_by_repeat, names_of
 from .settings import HOLD, RunSettings
@@ -90,7 +90,7 @@ class ExperimentRun:
         self._now = now
         self._prepared = prepare(solution)
         self._evaluators = named_evaluators(settings.evaluators)
-        self._cluster = self._given_cluster()
+        self._cluster = given_cluster(settings, solution, self._task_facts())
         self._api: Optional[AgentLoopApi] = None
         self._flow: Optional[Flow] = None
         self._stop_asked = False
@@ -177,13 +177,6 @@ class ExperimentRun:
         ).start()
         return engine
 
-    def _given_cluster(self) -> Optional[Cluster]:
-        settings = self._settings
-        if settings.executor is None:
-            return None
-        facts = self._task_facts()
-        return Cluster(settings.executor, self._solution, facts, settings.task_timeout)
-
     def _make_workers_ready(self) -> None:
         check_main_guard()
         if self._cluster is not None:
@@ -203,6 +196,7 @@ class ExperimentRun:
 
     def _open(self) -> Opened:
         api = self._api = AgentLoopApi(self._config.connection.access())
+        self._loading = load_clients()
         opening = Opening(
             self._config,
             api,
@@ -210,6 +204,7 @@ class ExperimentRun:
             fingerprint_of(self._solution),
             tuple(names_of(self._evaluators)),
             self._now,
+            columns_of(self._solution),
         )
         opened = opening.open(self._lacks_scores)
         record = opened.record
@@ -242,6 +237,7 @@ class ExperimentRun:
         flow.connect(engine, writers, self._dispatch(opened, flow), scoring)
         self._reporter.begin(opened.tally.counts, announce=not opened.record.taken_up)
         writers.start()
+        self._loading.join()
         self._flow = flow
         if self._stop_asked:
             flow.stop()

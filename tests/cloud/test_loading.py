@@ -1,0 +1,57 @@
+"""When the official clients are imported."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+
+import pytest
+
+from agentloop_experiment_sdk.cloud.loading import _no_collections, load_clients
+
+BEFORE_THE_FIRST_ROW = """
+import sys
+from agentloop_experiment_sdk import LocalAgentLoop, local_config, run_experiment_parallel
+
+CLIENTS = ["alibabacloud_agentloop20260520.client", "aliyun.log"]
+seen = []
+
+def solution(task):
+    seen.append([name in sys.modules for name in CLIENTS])
+    return "answer"
+
+with LocalAgentLoop() as local:
+    config = local_config(local, local.create_plan(local.load_dataset([{"q": "1"}])))
+    assert not any(name in sys.modules for name in CLIENTS)
+    run_experiment_parallel(config, solution, sys.argv[1])
+print(seen)
+"""
+
+
+def test_both_are_there_before_the_first_row(tmp_path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BEFORE_THE_FIRST_ROW, str(tmp_path / "results")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.strip() == "[[True, True]]", done.stderr
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_is_left_as_it_was(enabled: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with pytest.raises(ImportError), _no_collections():
+            assert not gc.isenabled()
+            raise ImportError
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+def test_the_thread_ends_when_the_second_client_is_there() -> None:
+    load_clients().join()
+    assert "aliyun.log" in sys.modules
