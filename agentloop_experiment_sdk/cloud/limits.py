@@ -7,6 +7,7 @@ left for what we cannot see from here.
 from __future__ import annotations
 
 import json
+from itertools import chain
 from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 from .. import jsontext
@@ -24,7 +25,8 @@ _MARK_ROOM = 48
 
 def row_size(contents: Contents) -> int:
     """Bytes of one log in the protobuf, at most."""
-    return sum(_utf8(key) + _utf8(value) + _FRAMING for key, value in contents) + _FRAMING
+    text = "".join(chain.from_iterable(contents))  # one count instead of dozens
+    return _utf8(text) + _FRAMING * (len(contents) + 1)
 
 
 def fitted(contents: Contents, limit: int = MAX_GROUP_BYTES) -> Contents:

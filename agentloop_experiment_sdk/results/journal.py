@@ -17,6 +17,8 @@ from .layout import write_atomically
 
 Key = Tuple[str, str]
 
+_ENCODER = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))
+
 STATUSES = ("success", "failed", "skipped")
 
 
@@ -182,8 +184,7 @@ class Journal:
 
 
 def _line(entry: Any) -> bytes:
-    text = json.dumps(entry, ensure_ascii=True, separators=(",", ":"))
-    return text.encode("ascii") + b"\n"
+    return _ENCODER.encode(entry).encode("ascii") + b"\n"
 
 
 def _entries(path: str) -> Iterator[Any]:

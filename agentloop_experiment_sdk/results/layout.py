@@ -43,6 +43,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._\-]")
 _DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?\Z", re.IGNORECASE)
 _LONGEST_NAME = 150
 _TEMPORARY = ".tmp"
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 # of this process: a process id alone comes again, in a container at every start
 _token = uuid.uuid4().hex[:12]
 _serial = itertools.count()
@@ -55,7 +56,7 @@ def is_task_folder(name: str) -> bool:
 
 def attempt_folder(root: str, task_id: str, repeat_id: str) -> str:
     """``<root>/<task_id>/<repeat_id>``."""
-    return os.path.join(root, task_id, repeat_id)
+    return os.sep.join((root, task_id, repeat_id))
 
 
 def metric_file_name(metric: str) -> str:
@@ -95,8 +96,7 @@ def write_atomically(
 ) -> None:
     """Write ``data`` so that a reader sees the old file or the whole new one, never a part."""
     temporary = "{}.{}-{}-{}{}".format(path, os.getpid(), _token, next(_serial), _TEMPORARY)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    handle = os.open(temporary, flags, 0o644)
+    handle = os.open(temporary, _NEW_FILE, 0o644)
     try:
         try:
             _write_all(handle, data)
