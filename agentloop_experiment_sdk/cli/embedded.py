@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional
+import shutil
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, EmptyDatasetError
+from ..results import layout, places
 
 if TYPE_CHECKING:
     from ..local import LocalAgentLoop
@@ -67,6 +69,7 @@ def local_loop(result_dir: str) -> Iterator[LocalAgentLoop]:
     from ..local import LocalAgentLoop
 
     store = store_of(result_dir)
+    made = _missing(os.path.dirname(store))
     try:
         os.makedirs(os.path.dirname(store), exist_ok=True)
     except OSError as error:
@@ -74,14 +77,62 @@ def local_loop(result_dir: str) -> Iterator[LocalAgentLoop]:
             "The results directory {} cannot be made: {}. Pass a result_dir that can be "
             "written.".format(result_dir, error.strerror or error)
         ) from error
+    places.check_folders(result_dir, [store, *_files_beside(store)])
     try:
         local = LocalAgentLoop(store, region_id=_REGION).start()
     except (OSError, sqlite3.Error) as error:
         raise ConfigurationError(
             "The local AgentLoop cannot keep its data in {}: {}.".format(store, error)
         ) from error
-    with contextlib.closing(local):
-        yield local
+    try:
+        with contextlib.closing(local):
+            yield local
+    except BaseException:
+        if not os.path.lexists(os.path.join(result_dir, layout.META_FILE)):
+            _take_back(store, made)
+        raise
+
+
+def _missing(folder: str) -> List[str]:
+    """``folder`` and the folders above it that are still to be made, the innermost first."""
+    found = []
+    while folder and not os.path.lexists(folder):
+        found.append(folder)
+        folder = os.path.dirname(folder)
+    return found
+
+
+def _files_beside(store: str) -> List[str]:
+    folder = os.path.dirname(store)
+    return [os.path.join(folder, name) for name in os.listdir(folder)]
+
+
+def _take_back(store: str, made: Sequence[str]) -> None:
+    """Leave nothing of a run that was refused before it wrote anything."""
+    if os.path.dirname(store) in made:
+        shutil.rmtree(os.path.dirname(store), ignore_errors=True)
+        for folder in made[1:]:
+            with contextlib.suppress(OSError):  # the user has put something into it meanwhile
+                os.rmdir(folder)
+
+
+def check_dataset(path: str) -> None:
+    """Refuse a dataset file before anything is made for it.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or has no rows.
+    """
+    from ..local.datasets import read_rows
+
+    try:
+        rows = read_rows(path)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    if not rows:
+        raise EmptyDatasetError(
+            "The dataset file {} has no rows; write one JSON object a line, or a CSV line under "
+            "the header.".format(path)
+        )
 
 
 def load_plan(local: LocalAgentLoop, path: str) -> str:
@@ -99,12 +150,14 @@ def load_plan(local: LocalAgentLoop, path: str) -> str:
     try:
         local.load_dataset(path, name, replace=True)
     except (OSError, ValueError, ServiceError, sqlite3.Error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigurationError(
-            "The dataset {} cannot be read: {}.".format(path, reason)
-        ) from error
+        raise _unreadable(path, error) from error
     found = _plan_named(local, plan_name)
     return found or local.create_plan(name, plan_name)
+
+
+def _unreadable(path: str, error: Exception) -> ConfigurationError:
+    reason = getattr(error, "strerror", None) or error
+    return ConfigurationError("The dataset {} cannot be read: {}.".format(path, reason))
 
 
 def connection_settings(local: LocalAgentLoop) -> Dict[str, Any]:

@@ -38,6 +38,8 @@ def config_of_run(given: argparse.Namespace, meta: Mapping[str, Any]) -> Iterato
         yield connections.config_of(given, known)
         return
     embedded.check_alone(given)
+    if given.local is not None:
+        embedded.check_dataset(given.local)
     with embedded.local_loop(given.result_dir) as local:
         if given.local is not None:
             known["experiment_plan_id"] = embedded.load_plan(local, given.local)

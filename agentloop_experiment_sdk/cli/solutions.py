@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 from urllib.parse import quote
 
 from .. import jsontext
 from ..errors import ConfigurationError
 from ..models import HttpRequestSpec, Task
 from .loading import load
-from .templates import WHOLE_ROW, fill, fill_text, has_placeholder
+from .templates import WHOLE_ROW, columns_in, fill, fill_text, has_placeholder
 
 _WITH_BODY = ("POST", "PUT", "PATCH")
 _EXTRACTORS = {
@@ -131,6 +131,11 @@ class TemplatedRequest:
     headers: Mapping[str, str]
     body: Any = None
 
+    @property
+    def required_columns(self) -> List[str]:
+        """The columns without which no row can be asked."""
+        return sorted(columns_in([self.url, self.body]))
+
     def __call__(self, task: Task) -> HttpRequestSpec:
         url = fill_text(self.url, task, lambda text: quote(text, safe=""))
         return HttpRequestSpec(url, self.method, dict(self.headers), json=fill(self.body, task))
@@ -142,6 +147,11 @@ class TemplatedCommand:
 
     argv: Tuple[str, ...]
     stdin: Optional[str] = None
+
+    @property
+    def required_columns(self) -> List[str]:
+        """The columns without which no row can be asked."""
+        return sorted(columns_in([*self.argv, self.stdin]))
 
     def __call__(self, task: Task) -> Dict[str, Any]:
         stdin = None if self.stdin is None else fill_text(self.stdin, task)

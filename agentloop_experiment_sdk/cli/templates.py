@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Callable
+from typing import Any, Callable, Set
 
 from .. import jsontext
 from ..models import Task
 
 WHOLE_ROW = "{task.input}"
 # a name, so that JSON and format strings in an argument stay as they are
+_OF_THE_TASK = ("task.input", "task.id")
 _PLACEHOLDER = re.compile(r"\{([^\W\d][\w.-]*)\}")
 
 
 def has_placeholder(text: str) -> bool:
     """Whether ``text`` takes something from the row."""
     return _PLACEHOLDER.search(text) is not None
+
+
+def columns_in(template: Any) -> Set[str]:
+    """The columns that a template takes from each row; ``task.id`` and ``task.input`` are none."""
+    if isinstance(template, str):
+        return set(_PLACEHOLDER.findall(template)) - set(_OF_THE_TASK)
+    if isinstance(template, dict):
+        template = list(template.values())
+    if isinstance(template, (list, tuple)):
+        return {name for part in template for name in columns_in(part)}
+    return set()
 
 
 def fill_text(template: str, task: Task, quote: Callable[[str], str] = str) -> str:
@@ -48,7 +60,7 @@ def fill(template: Any, task: Task) -> Any:
 def _value(name: str, task: Task) -> Any:
     if name in task.input:
         return task.input[name]
-    if name in ("task.input", "task.id"):
+    if name in _OF_THE_TASK:
         return task.input if name == "task.input" else task.id
     raise LookupError(
         "the row has no column {!r}; it has {}".format(name, ", ".join(map(str, task.input)))

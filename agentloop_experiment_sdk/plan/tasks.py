@@ -66,6 +66,25 @@ def load_tasks(
     return build_tasks(plan.dataset, table.columns, table.rows, plan.ground_truth_field)
 
 
+def check_columns(tasks: Sequence[Task], wanted: Iterable[str]) -> None:
+    """Refuse a solution that takes columns which the dataset does not have.
+
+    Raises:
+        ConfigurationError: A column is missing; the message lists those there are.
+    """
+    columns = tasks[0].input
+    missing = [name for name in wanted if name not in columns]
+    if missing:
+        raise ConfigurationError(
+            "The solution takes {} from the row, but dataset {} has no such column; its columns "
+            "are {}.".format(
+                ", ".join("{%s}" % name for name in missing),
+                tasks[0].metadata.get("dataset"),
+                ", ".join(columns),
+            )
+        )
+
+
 def build_tasks(
     dataset: str,
     columns: Sequence[str],

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 from ..cloud.agentloop import AgentLoopApi
 from ..models import Attempt, Plan, Task
 from ..plan.config import AgentLoopConfig
-from ..plan.tasks import load_tasks
+from ..plan.tasks import check_columns, load_tasks
 from ..results.directory import Description, ResultsDirectory
 from ..results.journal import Saved
 from ..results.stored import number_or_none
@@ -50,6 +50,7 @@ class Opening:
         solution: The solution's name and hash.
         evaluators: The names of local evaluators.
         now: Seconds since the epoch.
+        columns: The columns that the solution cannot do without.
     """
 
     config: AgentLoopConfig
@@ -58,6 +59,7 @@ class Opening:
     solution: Mapping[str, str]
     evaluators: Tuple[str, ...] = ()
     now: Callable[[], float] = time.time
+    columns: Tuple[str, ...] = ()
 
     def open(self, lacks_scores: Callable[[ResultsDirectory, Sequence[Task]], bool]) -> Opened:
         """Open everything.
@@ -72,6 +74,7 @@ class Opening:
         path = settings.result_dir
         plan = self.config.resolve_experiment_plan(api=self.api)
         tasks = load_tasks(self.api, plan, limit=settings.limit, item_ids=settings.item_ids)
+        check_columns(tasks, self.columns)
         directory = ResultsDirectory.inspect(path, plan.identity, settings.resume)
         try:
             return self._open_record(plan, tasks, directory, lacks_scores)
@@ -127,6 +130,15 @@ class Opening:
             self.settings.parameters,
             self.evaluators,
         )
+
+
+def columns_of(solution: Any) -> Tuple[str, ...]:
+    """The columns that what builds a solution's calls takes from every row.
+
+    It says so by ``required_columns``; a function does not.
+    """
+    found = getattr(getattr(solution, "built_by", None), "required_columns", ())
+    return tuple(map(str, found)) if isinstance(found, (list, tuple)) else ()
 
 
 def all_attempts(tasks: Sequence[Task], n_repeat: int) -> List[Attempt]:

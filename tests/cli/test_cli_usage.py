@@ -227,3 +227,80 @@ def test_an_unexpected_error_is_no_verdict_on_the_agent(
     done = cli("run", "agent.py:answer", "--local", "sums.jsonl")
     assert done.code == 3
     assert "Traceback" in done.err and "please report it" in done.err
+
+
+UNKNOWN = [
+    ("--http", "http://127.0.0.1:9/", "--body-field", "message={qestion}"),
+    ("--http", "http://127.0.0.1:9/{qestion}"),
+    ("--http", "http://127.0.0.1:9/", "--body", '{"a": [{"b": "is it {qestion}?"}]}'),
+    ("--stdin", "{qestion}", "--command", sys.executable, "-c", "open('called', 'w')"),
+    ("--command", sys.executable, "-c", "open('called', 'w')", "{qestion}"),
+]
+
+
+@pytest.mark.parametrize("agent", UNKNOWN, ids=" ".join)
+@pytest.mark.parametrize("command", [("run",), ("check", "--limit", "2")], ids=" ".join)
+def test_a_column_that_the_dataset_lacks_is_refused_before_any_call(
+    cli: Any, work: pathlib.Path, cloud: Any, command: List[str], agent: List[str]
+) -> None:
+    done = cli(*command, *agent)
+    assert done.code == 2
+    told = done.err + done.out
+    assert "{qestion}" in told and "its columns are id, question, gold" in told
+    assert not (work / "called").exists() and not (work / "results").exists()
+    assert cloud.records() == []
+
+
+def test_an_empty_dataset_file_is_named_and_nothing_else_is_blamed(
+    cli: Any, work: pathlib.Path
+) -> None:
+    for name, content in (("empty.jsonl", "\n\n"), ("empty.csv", "id,question\n")):
+        (work / name).write_text(content)
+        done = cli("run", "agent.py:answer", "--local", name)
+        assert done.code == 2
+        assert "EmptyDataset: The dataset file {} has no rows".format(name) in done.err
+        assert "selected_item_ids" not in done.err and "query_sql" not in done.err
+
+
+REFUSED = [
+    ("agent.py:answer", "--n-workers", "0"),
+    ("agent.py:answer", "--ground-truth-field", "golt"),
+    ("agent.py:answer", "--item-id", "99"),
+    ("agent.py:answer", "--max-failures", "x"),
+    ("agent.py:missing",),
+    ("agent.py:answer", "--evaluator", "telepathy"),
+    UNKNOWN[0],
+]
+
+
+@pytest.mark.parametrize("arguments", REFUSED, ids=" ".join)
+@pytest.mark.parametrize("place", ["results", "a/b/results"])
+def test_a_run_that_is_refused_leaves_no_folder(
+    cli: Any, work: pathlib.Path, arguments: List[str], place: str
+) -> None:
+    before = sorted(work.rglob("*"))
+    done = cli("run", *arguments, "--local", "sums.jsonl", "--result-dir", place)
+    assert done.code == 2, done.err
+    left = [path for path in sorted(work.rglob("*")) if "__pycache__" not in path.parts]
+    assert left == before
+
+
+def test_what_was_there_before_a_refused_run_stays(cli: Any, work: pathlib.Path) -> None:
+    (work / "results").mkdir()
+    (work / "results" / "notes.txt").write_text("mine")
+    assert cli("run", "agent.py:answer", "--local", "sums.jsonl", "--n-workers", 0).code == 2
+    assert [path.name for path in (work / "results").iterdir()] == ["notes.txt"]
+    assert cli("run", "agent.py:answer", "--local", "sums.jsonl").code == 0
+    kept = sorted(path.name for path in (work / "results").iterdir())
+    assert cli("run", "agent.py:answer", "--local", "sums.jsonl", "--n-workers", 0).code == 2
+    assert sorted(path.name for path in (work / "results").iterdir()) == kept
+    assert cli("run", "agent.py:answer", "--local", "sums.jsonl", "--resume").code == 0
+
+
+def test_the_local_agentloop_is_not_kept_behind_a_link(cli: Any, work: pathlib.Path) -> None:
+    (work / "results" / ".local").mkdir(parents=True)
+    (work / "precious").write_bytes(b"")
+    (work / "results" / ".local" / "agentloop.sqlite").symlink_to(work / "precious")
+    done = cli("run", "agent.py:answer", "--local", "sums.jsonl")
+    assert done.code == 2 and "is a symbolic link" in done.err
+    assert (work / "precious").read_bytes() == b""
