@@ -19,7 +19,7 @@ TERMINATED = 143
 HELP = """\
 exit codes:
   0    ok
-  1    the gate failed, or --max-failures or --stop-if-first ended the run
+  1    the gate failed, every row failed, or --max-failures or --stop-if-first ended the run
   2    usage or configuration
   3    infrastructure: cloud, disk, undelivered rows
   130  interrupted (Ctrl-C)

@@ -163,6 +163,9 @@ def _conclude(
     written = reports.write_reports(given, console, result, judged)
     places = ["\nresults in {}".format(result.path), *map("wrote {}".format, written)]
     console.text("\n".join(places))
+    remark = gate.remark(result, judged)
+    if remark:
+        console.note(remark)
     console.event(
         "result", exit_code=code, result_dir=result.path, **reports.report_dict(result, judged)
     )

@@ -88,9 +88,30 @@ class GateOptions:
             return None
         return gate(result, self.baseline, **self._limits)
 
+    def remark(self, result: ExperimentResult, verdict: Optional[GateResult]) -> str:
+        """What failed rows mean for the exit code of a run without a gate, or ""."""
+        from ..report.gate import all_failed
+
+        counts = result.counts
+        if verdict is not None or not counts.failed:
+            return ""
+        if all_failed(result):
+            return (
+                "error: AllRowsFailed: {}. Mend the agent and run again with --retry-failed; "
+                "--min-success-rate 0 lets such a run pass."
+            ).format(all_failed(result))
+        return (
+            "{} of {} rows failed. No gate was asked for, so that does not change the exit code; "
+            "--min-success-rate 95% would."
+        ).format(counts.failed, counts.succeeded + counts.failed)
+
     def exit_code(self, result: ExperimentResult, verdict: Optional[GateResult]) -> int:
         """What the run's end means to a CI job; a fault of the agent comes before the cloud's."""
+        from ..report.gate import all_failed
+
         checks = () if verdict is None else verdict.checks
+        if verdict is None and all_failed(result):
+            return exits.GATE_FAILED
         if any(not check.passed and check.name != _DELIVERED for check in checks):
             return exits.GATE_FAILED
         if self.require_delivered and result.counts.undelivered:

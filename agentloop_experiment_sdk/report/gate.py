@@ -99,8 +99,9 @@ def gate(
 ) -> GateResult:
     """Decide whether a run is good enough. Calls no agent and no cloud.
 
-    A run without a single answered row never passes, nor one that lacks rows, nor one with rows
-    that another solution answered (left from an earlier run in the same directory).
+    A run without a single answered row never passes, nor one whose rows all failed (unless
+    ``min_success_rate`` decides about that), nor one that lacks rows, nor one with rows that another
+    solution answered (left from an earlier run in the same directory).
 
     Args:
         result: A results directory or a loaded result.
@@ -130,7 +131,8 @@ def gate(
     loaded = load_run(result)
     if not isinstance(loaded, ExperimentResult):
         raise ConfigurationError("gate() judges a results directory, not a baseline file.")
-    checks = _soundness(loaded, require_delivered, allow_stale, allow_incomplete)
+    checks = [_answered(loaded, may_all_fail=min_success_rate is not None)]
+    checks += _soundness(loaded, require_delivered, allow_stale, allow_incomplete)
     checks += _limits(loaded, min_success_rate, max_p90_latency, max_cost, prices)
     checks += [_score(loaded, name, least) for name, least in (min_scores or {}).items()]
     if baseline is None:
@@ -190,7 +192,7 @@ def _soundness(
 ) -> List[GateCheck]:
     """Whether the results mean anything at all."""
     counts = result.counts
-    checks = [_answered(counts.succeeded + counts.failed)]
+    checks = []
     if not allow_incomplete:
         checks.append(_none_of("complete", counts.incomplete, counts.total))
     if require_delivered:
@@ -200,10 +202,23 @@ def _soundness(
     return checks
 
 
-def _answered(rows: int) -> GateCheck:
-    if rows:
-        return GateCheck("answered", True, "{} rows were answered".format(rows))
-    return GateCheck("answered", False, "no row was answered: an empty run never passes")
+def _answered(result: ExperimentResult, may_all_fail: bool) -> GateCheck:
+    """Whether there is anything to judge; ``may_all_fail`` leaves failures to another check."""
+    counts = result.counts
+    if not counts.succeeded + counts.failed:
+        return GateCheck("answered", False, "no row was answered: an empty run never passes")
+    if not counts.succeeded and not may_all_fail:
+        return GateCheck("answered", False, all_failed(result))
+    message = "{} rows were answered".format(counts.succeeded + counts.failed)
+    return GateCheck("answered", True, message)
+
+
+def all_failed(result: ExperimentResult) -> str:
+    """What is wrong with a run none of whose rows succeeded, or ""."""
+    failed = result.counts.failed
+    if not failed or result.counts.succeeded:
+        return ""
+    return "every row failed ({} of {})".format(failed, failed)
 
 
 _NONE_OF = {

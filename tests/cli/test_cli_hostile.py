@@ -6,10 +6,9 @@ import json
 import pathlib
 import unicodedata
 import xml.dom.minidom
-from typing import List
+from typing import Any, List
 
 import pytest
-from conftest import Cli
 
 ESCAPES = "\x1b[2J\x1b]0;owned\x07\x9b31m\x08\r\x00\u202e"
 FORGED = "\n12:00:00 INFO    all rows succeeded\r\n"
@@ -57,7 +56,7 @@ RUN = ("run", "nasty.py:answer", "--local", "nasty.jsonl", "--progress", "log")
 
 
 def test_nothing_that_is_printed_steers_the_terminal(
-    cli: Cli, work: pathlib.Path, nasty: str
+    cli: Any, work: pathlib.Path, nasty: str
 ) -> None:
     run = cli(
         *RUN,
@@ -87,7 +86,7 @@ def test_nothing_that_is_printed_steers_the_terminal(
 
 
 def test_json_lines_hold_what_the_agent_said_and_no_control(
-    cli: Cli, work: pathlib.Path, nasty: str
+    cli: Any, work: pathlib.Path, nasty: str
 ) -> None:
     run = cli(*RUN, "--json")
     shown = cli("show", "results", "--failures", "--json")
@@ -98,7 +97,7 @@ def test_json_lines_hold_what_the_agent_said_and_no_control(
     assert errors == [nasty] * 2
 
 
-def test_reports_for_machines_are_well_formed(cli: Cli, work: pathlib.Path, nasty: str) -> None:
+def test_reports_for_machines_are_well_formed(cli: Any, work: pathlib.Path, nasty: str) -> None:
     cli(*RUN, "--evaluator", "nasty.py:scored")
     junit = cli("report", "results", "--junit", "-").out
     xml.dom.minidom.parseString(junit)

@@ -298,3 +298,35 @@ def test_async_functions_and_methods_are_solutions(cli: Any) -> None:
             *("--result-dir", "results-{}".format(number), "--min-success-rate", 1),
         )
         assert done.code == 0
+
+
+def test_a_run_in_which_every_row_failed_fails_the_job(cli: Any) -> None:
+    done = cli("run", "agent.py:broken", "--local", "sums.jsonl", "--json")
+    assert done.code == 1 and done.result["exit_code"] == 1
+    assert "error: AllRowsFailed: every row failed (6 of 6)" in done.err
+    assert "--min-success-rate 0" in done.err
+    # what is done stays done, and says so again
+    assert cli("run", "agent.py:broken", "--local", "sums.jsonl").code == 1
+    assert cli("resume", "results", "agent.py:broken").code == 1
+    assert cli("resume", "results", "agent.py:answer", "--retry-failed").code == 0
+
+
+def test_a_limit_of_the_users_own_decides_about_failed_rows(cli: Any) -> None:
+    broken = ("run", "agent.py:broken", "--local", "sums.jsonl")
+    assert cli(*broken, "--min-success-rate", 0).code == 0
+    assert cli(*broken, "--min-success-rate", "1%").code == 1
+    gate = cli(*broken, "--gate", "--html", "page.html")
+    assert gate.code == 1 and "every row failed (6 of 6)" in gate.out
+    assert "every row failed" in pathlib.Path("page.html").read_text("utf-8")
+    assert cli("gate", "results").code == 1
+    assert cli("gate", "results", "--min-success-rate", 0).code == 0
+
+
+def test_some_failed_rows_are_told_and_leave_the_exit_code(cli: Any) -> None:
+    done = cli("run", "agent.py:half", "--local", "sums.jsonl")
+    assert done.code == 0
+    assert "3 of 6 rows failed. No gate was asked for" in done.err
+    gated = cli("run", "agent.py:half", "--local", "sums.jsonl", "--min-success-rate", "50%")
+    assert gated.code == 0 and "No gate was asked for" not in gated.err
+    fine = cli("run", "agent.py:answer", "--local", "sums.jsonl", "--result-dir", "fine")
+    assert "No gate was asked for" not in fine.err

@@ -196,3 +196,12 @@ def test_what_does_not_decide_is_noted(tmp_path):
 def test_bad_limits_are_refused_before_anything_is_read(tmp_path, options, message):
     with pytest.raises(ConfigurationError, match=message):
         gate(tmp_path / "nowhere", **options)
+
+
+def test_a_run_whose_rows_all_failed_passes_only_where_a_success_rate_decides(tmp_path):
+    result = load_result(build(tmp_path, [row("q%d" % n, status="failed") for n in range(3)]))
+    verdict = gate(result)
+    assert verdict.reasons == ["every row failed (3 of 3)"]
+    assert gate(result, max_p90_latency=9).reasons == verdict.reasons
+    assert gate(result, min_success_rate=0).passed
+    assert gate(result, min_success_rate=0.5).reasons == ["success rate 0.00% is below 50.00%"]
