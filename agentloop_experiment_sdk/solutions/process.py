@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import select
+import shutil
 import signal
 import subprocess
 import time
@@ -122,15 +124,7 @@ class _Child:
 
     def __init__(self, launch: Launch, streams: _Streams) -> None:
         try:
-            self.popen = subprocess.Popen(
-                [_bytes(item) for item in launch.argv],
-                stdin=streams.ends.get(0, subprocess.DEVNULL),
-                stdout=streams.ends[1],
-                stderr=streams.ends[2],
-                cwd=None if launch.cwd is None else _bytes(launch.cwd),
-                env=_environment(launch.env),
-                start_new_session=True,
-            )
+            self.popen = _started(launch, streams)
         finally:
             streams.close_ends()
         streams.watch_exit(self.popen.pid)
@@ -167,6 +161,43 @@ class _Child:
         self.send(signal.SIGKILL)
         if self.exited():
             self.popen.wait()
+
+
+def _started(launch: Launch, streams: _Streams) -> subprocess.Popen[bytes]:
+    argv = [_bytes(item) for item in launch.argv]
+    environment = _environment(launch.env)
+
+    def start(executable: Optional[bytes]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            argv,
+            executable=executable,
+            stdin=streams.ends.get(0, subprocess.DEVNULL),
+            stdout=streams.ends[1],
+            stderr=streams.ends[2],
+            cwd=None if launch.cwd is None else _bytes(launch.cwd),
+            env=environment,
+            start_new_session=True,
+        )
+
+    program = _program(argv[0], environment.get(b"PATH"))
+    if program is not None:
+        try:
+            return start(program)
+        except OSError:  # it may have gone; the system's own search knows
+            _program.cache_clear()
+    return start(None)
+
+
+@functools.lru_cache(maxsize=64)
+def _program(name: bytes, path: Optional[bytes]) -> Optional[bytes]:
+    """Where a command lies, looked up once rather than tried in every folder for every row.
+
+    None where only the child can tell: a path, or a PATH with folders relative to its directory.
+    """
+    folders = (path or b"").split(b":")
+    if b"/" in name or not all(folder.startswith(b"/") for folder in folders):
+        return None
+    return shutil.which(name, path=os.fsdecode(path or b""))
 
 
 class _Streams:

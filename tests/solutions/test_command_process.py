@@ -341,3 +341,43 @@ def test_a_program_on_windows_is_found_as_its_shell_would():
     ]
     with pytest.raises(ValueError, match="batch file"):
         process_threads.resolve_program(["agent", "50% & more"], "bin-", which)
+
+
+def program(folder, says):
+    folder.mkdir(exist_ok=True)
+    path = folder / "say"
+    path.write_text("#!/bin/sh\necho {} $0\n".format(says))
+    path.chmod(0o755)
+    return path
+
+
+def said(path, cwd=None):
+    launch = process.Launch(("say",), 30, env={"PATH": path}, cwd=cwd and str(cwd))
+    ending = process.run(launch, never)
+    return ending.stdout.split()[:1] or type(ending.error)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the search of POSIX")
+def test_a_program_is_found_where_path_says_now(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    there = program(first, "first")
+    program(second, "second")
+    both = "{}:{}:/usr/bin:/bin".format(first, second)
+    assert said(both) == [b"first"]
+    assert said(str(second) + ":/bin") == [b"second"]
+    there.unlink()  # between two rows: an agent that is being installed anew
+    assert said(both) == [b"second"]
+    assert said("/usr/bin:/bin") is FileNotFoundError
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the search of POSIX")
+def test_a_relative_path_is_that_of_the_commands_directory(tmp_path):
+    program(tmp_path / "bin", "relative")
+    assert said("bin:/usr/bin:/bin", cwd=tmp_path) == [b"relative"]
+    assert said("bin:/usr/bin:/bin", cwd="/") is FileNotFoundError
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the search of POSIX")
+def test_a_directory_that_is_missing_is_said(tmp_path):
+    program(tmp_path / "bin", "never")
+    assert said("{}/bin:/bin".format(tmp_path), cwd=tmp_path / "gone") is FileNotFoundError
