@@ -115,6 +115,5 @@ def _first(environ: Mapping[str, str], names: Tuple[str, ...]) -> str:
 
 
 def _tried_variables() -> List[str]:
-    return ["access_key_id and access_key_secret"] + [
-        "{} and {}".format(names[0], names[1]) for names in _KEY_VARIABLES
-    ]
+    """The sources that come before the profile, without the one that the message begins with."""
+    return ["the config"] + [names[0] for names in _KEY_VARIABLES[1:]]

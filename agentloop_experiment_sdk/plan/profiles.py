@@ -171,18 +171,20 @@ class LibraryChain(_LibraryCredentials):
         """The keys that the chain finds now.
 
         Raises:
-            CredentialsError: No source has keys; the message lists all that were tried.
+            CredentialsError: No source has keys. What each of the library's sources said is logged
+                at DEBUG: it is long, and seldom what went wrong.
         """
         try:
             return super().get_credentials()
         except CredentialsError as error:
-            sources = "".join("\n  - {}".format(source) for source in self._tried)
+            logger.debug("%s", error)
             raise CredentialsError(
-                "No AccessKey was found. Set AGENTLOOP_AK and AGENTLOOP_SK, or give "
-                "access_key_id and access_key_secret to AgentLoopConfig. Tried:{}\n  - {}".format(
-                    sources, error
+                "No AccessKey was found. Set AGENTLOOP_AK and AGENTLOOP_SK, or use LocalAgentLoop, "
+                "which needs no account. Looked at: {}, the default chain of "
+                "alibabacloud_credentials (details: log level DEBUG).".format(
+                    ", ".join(self._tried)
                 )
-            ) from error
+            ) from None
 
     def get_provider_name(self) -> str:
         """``default``, as the official library names it."""

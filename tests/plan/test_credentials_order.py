@@ -251,6 +251,26 @@ def test_without_any_key_the_error_lists_what_was_tried(ask_process):
         "alibabacloud_credentials",
     ):
         assert source in answer
+    assert len(answer.splitlines()) == 1 and len(answer) < 350 + len(os.path.expanduser("~"))
+    assert answer.startswith("No AccessKey was found. Set AGENTLOOP_AK and AGENTLOOP_SK")
+
+
+def test_what_the_library_tried_is_in_the_debug_log_and_not_in_the_traceback(home, tmp_path):
+    program = (
+        "import logging, sys; logging.basicConfig(level=sys.argv[1])\n"
+        "logging.getLogger('agentloop_experiment_sdk').setLevel(sys.argv[1])\n"
+        "from agentloop_experiment_sdk.plan.credentials import find_credentials\n"
+        "find_credentials(None, None, None)"
+    )
+    said = {}
+    for level in ("INFO", "DEBUG"):
+        done = subprocess.run(
+            [sys.executable, "-c", program, level], stderr=subprocess.PIPE, timeout=60
+        )
+        said[level] = done.stderr.decode()
+    assert "ProfileCredentialsProvider" in said["DEBUG"]
+    assert "ProfileCredentialsProvider" not in said["INFO"]
+    assert len(said["INFO"].splitlines()) < 20
 
 
 def test_an_empty_default_profile_is_no_source(ask_process):
