@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 
 NOT_STARTED = "CommandNotStarted"
 _TAIL_CHARACTERS = 2000
+_IGNORED = (
+    "this process ignores SIGCHLD, so a command's exit code is lost and a failed one would count as "
+    "a success; call signal.signal(signal.SIGCHLD, signal.SIG_DFL) before the run"
+)
 
 TraceIdResolver = Callable[[Dict[str, Any]], Optional[str]]
 
@@ -258,6 +262,8 @@ def run_command(call: CommandCall) -> CommandAnswer:
 def _ending(call: CommandCall) -> Ending:
     from . import process  # subprocess is loaded by the first command, not by the import
 
+    if _children_are_ignored():
+        return process.Ending(None, reason="unstarted", error=ChildProcessError(_IGNORED))
     launch = process.Launch(
         call.argv, call.timeout, call.cwd, call.env, call.stdin, call.max_output_bytes
     )
@@ -268,6 +274,14 @@ def _ending(call: CommandCall) -> Ending:
     from . import process_threads
 
     return process_threads.run_with_threads(launch, on_cancel)
+
+
+def _children_are_ignored() -> bool:
+    """Whether the kernel forgets how children ended, and may give their ids away at once."""
+    import signal
+
+    child_ended = getattr(signal, "SIGCHLD", None)  # Windows has none
+    return child_ended is not None and signal.getsignal(child_ended) is signal.SIG_IGN
 
 
 @contextlib.contextmanager

@@ -369,3 +369,17 @@ def test_a_fixed_command_can_be_sent_to_another_process():
     solution = pickle.loads(pickle.dumps(command_solution_with(["echo", "hi"])))
     assert solution(TASK).output["stdout"] == "hi\n"
     assert repr(solution) == "<CommandSolution command echo hi>"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGCHLD")
+def test_no_command_is_started_whose_exit_code_would_be_lost(tmp_path):
+    """A failed command counted as a success, and its process group's id could be another's."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        output = run(["sh", "-c", "touch {}; exit 3".format(tmp_path / "ran")])
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert not output.success and output.meta["error_type"] == "CommandNotStarted"
+    assert "signal.signal(signal.SIGCHLD, signal.SIG_DFL)" in output.meta["error_message"]
+    assert not (tmp_path / "ran").exists()
+    assert run(["true"]).success
