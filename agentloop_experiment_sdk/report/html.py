@@ -42,7 +42,7 @@ def render_html(subject: Page, *, max_chars: int = pagedata.MAX_CHARS) -> str:
 
 
 def write_html(subject: Page, path: PathLike, *, max_chars: int = pagedata.MAX_CHARS) -> None:
-    """Write a result or comparison to ``path`` as one self-contained HTML page.
+    """Write a result, comparison or verdict to ``path`` as one self-contained HTML page.
 
     It is written part by part: memory holds no more than a chunk of rows.
 
