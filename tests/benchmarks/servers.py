@@ -15,11 +15,13 @@ PACKAGE = "agentloop_experiment_sdk"
 
 
 def environment() -> Dict[str, str]:
-    """The environment of a child: the package of this checkout, and no keys of the caller."""
+    """The environment of a child: the package of this checkout, and no keys of the caller.
+
+    Bytecode is kept, as on a user's machine: compiling both clients takes longer than a second.
+    """
+    prefixes = ("AGENTLOOP_", "ALIBABA_", "HTTP_PROXY", "HTTPS_PROXY", "PYTHONDONTWRITEBYTECODE")
     kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.upper().startswith(("AGENTLOOP_", "ALIBABA_", "HTTP_PROXY", "HTTPS_PROXY"))
+        name: value for name, value in os.environ.items() if not name.upper().startswith(prefixes)
     }
     return dict(kept, PYTHONPATH=ROOT)
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 
-import pytest
-
-from agentloop_experiment_sdk.cloud.loading import _no_collections, load_clients
+from agentloop_experiment_sdk.cloud.loading import load_clients
 
 BEFORE_THE_FIRST_ROW = """
 import sys
@@ -37,19 +34,6 @@ def test_both_are_there_before_the_first_row(tmp_path) -> None:
         timeout=120,
     )
     assert done.stdout.strip() == "[[True, True]]", done.stderr
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_the_collector_is_left_as_it_was(enabled: bool) -> None:
-    before = gc.isenabled()
-    try:
-        (gc.enable if enabled else gc.disable)()
-        with pytest.raises(ImportError), _no_collections():
-            assert not gc.isenabled()
-            raise ImportError
-        assert gc.isenabled() is enabled
-    finally:
-        (gc.enable if before else gc.disable)()
 
 
 def test_the_thread_ends_when_the_second_client_is_there() -> None:
