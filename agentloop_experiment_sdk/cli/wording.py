@@ -19,6 +19,7 @@ _OPTIONS = {
     "max_failures": "--max-failures",
     "stop_if_first": "--stop-if-first",
     "max_rows": "--max-rows",
+    "limit and item_ids": "--limit and --item-id",
     "ground_truth_field": "--ground-truth-field",
     "access_key_id": "--access-key-id",
     "access_key_secret": "--access-key-secret",

@@ -100,8 +100,8 @@ def gate(
     """Decide whether a run is good enough. Calls no agent and no cloud.
 
     A run without a single answered row never passes, nor one whose rows all failed (unless
-    ``min_success_rate`` decides about that), nor one that lacks rows, nor one with rows that another
-    solution answered (left from an earlier run in the same directory).
+    ``min_success_rate`` decides about that), nor one that lacks rows, nor one with rows that
+    another solution answered (left from an earlier run in the same directory).
 
     Args:
         result: A results directory or a loaded result.

@@ -38,6 +38,8 @@ class ResultsDirectory:
         self.decision = BEGIN
         self.meta: Dict[str, Any] = {}
         self.state = JournalState()
+        # tasks of earlier runs that a run of a part leaves alone
+        self.others: Tuple[str, ...] = ()
         # what the journal said when it was opened, attempts that left the plan included
         self._journaled: Dict[Key, Saved] = {}
         self._lock = DirectoryLock(os.path.join(path, layout.LOCK_FILE))
@@ -122,39 +124,55 @@ class ResultsDirectory:
 
     def _listed(self) -> List[Key]:
         """The attempts that the last run was about."""
-        content = layout.read_json_object(self._file(layout.TASKS_FILE)) or {}
-        tasks, repeats = content.get("tasks"), self.meta.get("total_repeats")
-        if not isinstance(tasks, list) or not isinstance(repeats, int):
+        repeats = self.meta.get("total_repeats")
+        if not isinstance(repeats, int):
             return []
-        ids = [str(entry[0]) for entry in tasks if isinstance(entry, list) and entry]
-        return [(task_id, str(repeat)) for repeat in range(repeats) for task_id in ids]
+        return [(name, str(repeat)) for repeat in range(repeats) for name, _ in self._entries()]
 
-    def begin(self, description: Description, tasks: Sequence[Task], now_ms: int) -> None:
+    def _entries(self) -> List[Tuple[str, Any]]:
+        """The tasks in ``tasks.json``: (task id, dataset item id)."""
+        content = layout.read_json_object(self._file(layout.TASKS_FILE)) or {}
+        tasks = content.get("tasks")
+        found = tasks if isinstance(tasks, list) else []
+        return [(str(e[0]), e[1]) for e in found if isinstance(e, list) and len(e) == 2]
+
+    def begin(
+        self, description: Description, tasks: Sequence[Task], now_ms: int, *, part: bool = False
+    ) -> None:
         """Carry out the decision: move an earlier experiment away, or take up its state.
 
         Args:
             description: What this run is.
             tasks: The plan's present tasks, in order.
             now_ms: Milliseconds since the epoch.
+            part: ``tasks`` are a part of the plan's: those that earlier runs listed stay listed.
 
         Raises:
             ResultsDirectoryError: The directory cannot be written; nothing of an earlier
                 experiment is lost.
         """
         with _writing(self.path):
-            self._begin(description, tasks, now_ms)
+            self._begin(description, tasks, now_ms, part)
 
-    def _begin(self, description: Description, tasks: Sequence[Task], now_ms: int) -> None:
+    def _begin(
+        self, description: Description, tasks: Sequence[Task], now_ms: int, part: bool
+    ) -> None:
         if self.decision == ARCHIVE:
             target = archive.archive(
                 self.path, self.meta, datetime.datetime.fromtimestamp(now_ms / 1000, _UTC)
             )
             logger.warning("The earlier results of %s were moved to %s.", self.path, target)
             self.meta = {}
-        self.meta = new_meta(self.meta, description, len(tasks), now_ms)
+        listed = {task.id: task.metadata.get("dataset_item_id", "") for task in tasks}
+        if part and self.decision == CONTINUE:
+            earlier = {name: item for name, item in self._entries() if places.is_one_name(name)}
+            listed = {**earlier, **listed}
+            present = {task.id for task in tasks}
+            self.others = tuple(name for name in earlier if name not in present)
+        self.meta = new_meta(self.meta, description, len(listed), now_ms)
         layout.write_json(self._file(layout.META_FILE), self.meta)
-        listed = {"tasks": [[task.id, task.metadata.get("dataset_item_id", "")] for task in tasks]}
-        layout.write_json(self._file(layout.TASKS_FILE), listed, indent=None)
+        content = {"tasks": [list(entry) for entry in listed.items()]}
+        layout.write_json(self._file(layout.TASKS_FILE), content, indent=None)
         if self.decision == CONTINUE:
             self.state = read_state(self._file(layout.JOURNAL_FILE))
         self._journal.open()
@@ -162,7 +180,8 @@ class ResultsDirectory:
     def settle(self, due: Iterable[Attempt]) -> List[Attempt]:
         """Compare ``due`` with what is on disk; returns those that have to run.
 
-        Afterwards ``state.saved`` holds exactly the attempts among ``due`` that are done. An
+        Afterwards ``state.saved`` holds exactly the attempts among ``due`` that are done, and those
+        of ``others``, which are counted and delivered but not run. An
         attempt whose earlier answer was lost gets a number of its own, so that its new answer is
         told from the old one in SLS.
 
@@ -172,13 +191,18 @@ class ResultsDirectory:
         attempts_due = list(due)
         known = JournalState(dict(self.state.saved), self.state.delivered)
         with _writing(self.path):
-            keys = [attempt.key for attempt in attempts_due]
+            keys = [attempt.key for attempt in attempts_due] + self.other_keys()
             self._survey(keys, attempts.experiment_key(self.identity))
         return [
             replace(attempt, number=max(attempt.number, known.next_number(attempt.key)))
             for attempt in attempts_due
             if attempt.key not in self.state.saved
         ]
+
+    def other_keys(self) -> List[Key]:
+        """The attempts of ``others`` that belong to the experiment."""
+        repeats = map(str, range(self.meta["total_repeats"]))
+        return [(name, repeat) for repeat in repeats for name in self.others]
 
     def _survey(self, keys: Iterable[Key], experiment: str) -> None:
         """Reduce ``state.saved`` to those of ``keys`` that are on disk, and journal what is new."""
@@ -244,7 +268,7 @@ class ResultsDirectory:
 
     def stale_folders(self, tasks: Sequence[Task]) -> List[str]:
         """Task folders of rows that changed or left the plan."""
-        present = {task.id for task in tasks}
+        present = {task.id for task in tasks}.union(self.others)
         return [
             name
             for name in archive.own_entries(self.path)

@@ -40,8 +40,9 @@ def backlog(
 
 
 def unscored(done: Iterable[Saved], scorer: Scorer) -> List[Saved]:
-    """Attempts that evaluators are still to be run on; they pass over skipped ones."""
-    return [saved for saved in done if saved.status != "skipped" and scorer.lacks(saved.key)]
+    """Attempts of the run that evaluators are still to be run on; they pass over skipped ones."""
+    own = (saved for saved in done if saved.status != "skipped" and saved.task_id in scorer.tasks)
+    return [saved for saved in own if scorer.lacks(saved.key)]
 
 
 def already_delivered(directory: ResultsDirectory, due: Iterable[Attempt]) -> int:

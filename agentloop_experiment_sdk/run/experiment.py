@@ -346,12 +346,13 @@ class ExperimentRun:
 
     def _write_result(self, opened: Opened) -> None:
         directory, repeats = opened.directory, self._settings.n_repeat
+        tasks = [*opened.tasks, *(Task(name, {}) for name in directory.others)]
         metrics: Mapping[str, Any] = {}
         if self._evaluators or directory.decision == directories.CONTINUE:
             # else nothing can have been scored, and asking the disk for each row costs as much as
             # writing a part of it
-            metrics = metrics_by_repeat(directory.path, opened.tasks, repeats, directory.state)
-        directory.write_result(evaluation_result(opened.tasks, repeats, directory.state, metrics))
+            metrics = metrics_by_repeat(directory.path, tasks, repeats, directory.state)
+        directory.write_result(evaluation_result(tasks, repeats, directory.state, metrics))
 
     def _note_status(self, opened: Opened, status: str, undelivered: int) -> None:
         changes: Dict[str, Any] = {"status": status, "finished_at": int(self._now() * 1000)}

@@ -93,14 +93,16 @@ class Opening:
         lacks_scores: Callable[[ResultsDirectory, Sequence[Task]], bool],
     ) -> Opened:
         earlier = dict(directory.meta)
-        directory.begin(self._description(plan), tasks, int(self.now() * 1000))
+        part = self.settings.limit is not None or self.settings.item_ids is not None
+        directory.begin(self._description(plan), tasks, int(self.now() * 1000), part=part)
         every = all_attempts(tasks, self.settings.n_repeat)
         due = directory.settle(every)
         if self.settings.retry_failed:
             due = with_failed(every, due, directory.state.saved)
         directory.check_due(due)
         _say_what_is_skipped(directory, tasks, earlier, due, self.now())
-        tally = Tally(len(every), directory.state.saved.values())
+        total = len(every) + len(directory.other_keys())
+        tally = Tally(total, directory.state.saved.values())
         known = self.settings.record_id or str(directory.meta.get("record_id") or "")
         nothing_left = (
             not due and not directory.undelivered(known) and not lacks_scores(directory, tasks)
@@ -168,6 +170,13 @@ def _say_what_is_skipped(
     due: Sequence[Attempt],
     now: float,
 ) -> None:
+    open_others = set(directory.other_keys()) - directory.state.saved.keys()
+    if open_others:
+        logger.warning(
+            "%d attempts outside this part of the dataset have no result yet; run without limit "
+            "and item_ids to get them.",
+            len(open_others),
+        )
     done = len(directory.state.saved.keys() - {attempt.key for attempt in due})
     if not done:
         return

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 NOT_STARTED = "CommandNotStarted"
 _TAIL_CHARACTERS = 2000
 _IGNORED = (
-    "this process ignores SIGCHLD, so a command's exit code is lost and a failed one would count as "
-    "a success; call signal.signal(signal.SIGCHLD, signal.SIG_DFL) before the run"
+    "this process ignores SIGCHLD, so a command's exit code is lost and a failed one would count "
+    "as a success; call signal.signal(signal.SIGCHLD, signal.SIG_DFL) before the run"
 )
 
 TraceIdResolver = Callable[[Dict[str, Any]], Optional[str]]

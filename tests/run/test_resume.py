@@ -17,6 +17,7 @@ from run_support import (
     config_for,
     counters,
     edit_meta,
+    item_rows,
     items,
     journal,
     meta_of,
@@ -30,6 +31,8 @@ from agentloop_experiment_sdk import (
     Experiment,
     ResumeError,
     deliver,
+    gate,
+    latency_below,
     load_result,
     local_config,
     run_experiment,
@@ -446,11 +449,63 @@ def test_a_part_of_the_dataset_may_be_run_first(local: LocalAgentLoop, tmp_path:
     assert counters(local, record_id) == completed(2)
     calls = Calls()
     assert run(config, calls, tmp_path, item_ids=["5", 7]).record_id == record_id
-    assert sorted(calls) == ["5", "7"] and counters(local, record_id) == completed(2)
+    # the rows of the first part stay in view
+    assert sorted(calls) == ["5", "7"] and counters(local, record_id) == completed(4)
     rest = Calls()
     assert run(config, rest, tmp_path).record_id == record_id
     assert len(rest) == 6 and counters(local, record_id) == completed(10)
     assert sorted(items(local, record_id), key=int) == [str(n) for n in range(10)]
+
+
+def test_a_part_run_again_hides_nothing_of_the_whole(local: LocalAgentLoop, tmp_path: Path) -> None:
+    config = config_for(local, 10)
+    whole = run(config, Calls(), tmp_path, evaluators=[latency_below(60)])
+    before = [(row.label, row.status) for row in whole]
+    calls, told = Calls(), []
+
+    def scored(task: Any, output: Any) -> bool:
+        told.append(task.input["id"])
+        return True
+
+    part = run(config, calls, tmp_path, limit=2, evaluators=[scored])
+    assert calls == [] and part.record_id == whole.record_id
+    assert [(row.label, row.status) for row in part] == before
+    assert counters(local, whole.record_id) == completed(10)
+    assert sorted(told) == ["0", "1"]  # only the part is run, or scored
+    result = json.loads((tmp_path / "evaluation_result.json").read_text())
+    assert (result["total_tasks"], result["repeats"]["0"]["completed_tasks"]) == (10, 10)
+    assert result["repeats"]["0"]["metrics"]["latency_below"]["involved_tasks"] == 10
+    assert load_result(tmp_path).counts.stale == 0
+
+
+def test_a_part_delivers_and_gates_what_the_whole_still_owes(
+    local: LocalAgentLoop, tmp_path: Path, caplog: Any
+) -> None:
+    config = config_for(local, 6)
+    fault = local.faults.fail("PutLogs", 401, "Unauthorized")
+    record_id = run(config, answer, tmp_path, item_ids=["0", "1", "2"]).record_id
+    assert load_result(tmp_path).counts.undelivered == 3
+    fault.stop()
+    result = run(config, answer, tmp_path, item_ids=["5"])
+    assert (result.counts.total, result.counts.undelivered) == (4, 0)
+    assert sorted(items(local, record_id)) == ["0", "1", "2", "5"]
+    # a row that a killed run has left open stays an open row
+    first = next(row for row in result if row.label == "0")
+    os.unlink(os.path.join(first.folder, "solution.json"))
+    result = run(config, answer, tmp_path, item_ids=["5", "4"])
+    assert (result.counts.total, result.counts.incomplete) == (5, 1)
+    assert "1 attempts outside this part of the dataset have no result yet" in caplog.text
+    assert not gate(result).passed
+    assert run(config, answer, tmp_path).counts.succeeded == 6
+
+
+def test_a_full_run_drops_what_left_the_dataset(local: LocalAgentLoop, tmp_path: Path) -> None:
+    run(config_for(local, 4), answer, tmp_path)
+    local.load_dataset(item_rows(2), replace=True)
+    config = local_config(local, local.create_plan())
+    assert run(config, answer, tmp_path, limit=1).counts.total == 4
+    result = run(config, answer, tmp_path)
+    assert (result.counts.total, result.counts.stale) == (2, 2)
 
 
 def test_a_directory_of_another_tool_is_moved_away_and_stays_readable(
