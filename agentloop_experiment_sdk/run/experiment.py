@@ -46,7 +46,7 @@ from .events import Event, RecordCreated, RunFinished, tell
 from .executor import Workers, check_main_guard, given_cluster, make_engine
 from .flow import Flow
 from .invoke import CallFacts
-from .loop import call_on
+from .loop import call_on, resolve
 from .opening import Opened, Opening, columns_of
 from .record import RecordReporter
 from .scoring import Scorer, ScoringPool, metrics_by_repeat, names_of
@@ -138,7 +138,7 @@ class ExperimentRun:
                 self._start_and_assist(own)
             except BaseException as error:
                 self._error = error
-            call_on(loop, _resolve, ended)  # False: the loop is gone, and nobody waits
+            call_on(loop, resolve, ended)  # False: the loop is gone, and nobody waits
 
         context = contextvars.copy_context()
         threading.Thread(
@@ -164,16 +164,27 @@ class ExperimentRun:
         self.used = True
         self._make_workers_ready()
         opened = self._open()
-        if opened.complete:
-            self._close_complete(opened)
-            return None
+        begun = threading.Lock()  # taken by whoever ends the run: its flow, or an interruption
         try:
-            flow, engine, left = self._assemble(opened, loop)
+            record = opened.record
+            self._tell(RecordCreated(record.record_id, record.record_name, record.continued))
+            if not opened.complete:
+                return self._start_flow(opened, loop, begun)
         except BaseException:
-            self._abandon(opened)
+            if begun.acquire(blocking=False):
+                self._flow = None
+                self._abandon(opened)
             raise
+        self._close_complete(opened)
+        return None
+
+    def _start_flow(
+        self, opened: Opened, loop: Optional[asyncio.AbstractEventLoop], begun: threading.Lock
+    ) -> Engine:
+        flow, engine, left = self._assemble(opened, loop)
+        work = (opened, flow, left, begun)
         threading.Thread(
-            target=self._run_flow, args=(opened, flow, left), name="agentloop-flow", daemon=True
+            target=self._run_flow, args=work, name="agentloop-flow", daemon=True
         ).start()
         return engine
 
@@ -207,12 +218,11 @@ class ExperimentRun:
             columns_of(self._solution),
         )
         opened = opening.open(self._lacks_scores)
-        record = opened.record
         # one for the whole run: an update under way must not come after "failed"
         self._reporter = RecordReporter(
-            api, opened.plan.agent_space, record.record_id, now=self._now
+            api, opened.plan.agent_space, opened.record.record_id, now=self._now
         )
-        self._tell(RecordCreated(record.record_id, record.record_name, record.continued))
+        self._record_complete = opened.complete
         return opened
 
     def _lacks_scores(self, directory: ResultsDirectory, tasks: Sequence[Task]) -> bool:
@@ -288,7 +298,9 @@ class ExperimentRun:
     def _task_facts(self) -> Mapping[str, Any]:
         return {"version": self._settings.version, "parameters": dict(self._settings.parameters)}
 
-    def _run_flow(self, opened: Opened, flow: Flow, left: Backlog) -> None:
+    def _run_flow(self, opened: Opened, flow: Flow, left: Backlog, begun: threading.Lock) -> None:
+        if not begun.acquire(blocking=False):
+            return
         try:
             flow.run(left.undelivered, left.unscored)
             self._finish(opened, flow)
@@ -385,8 +397,3 @@ class ExperimentRun:
 
     def _tell(self, event: Event) -> None:
         tell(self._settings.listeners(), event)
-
-
-def _resolve(ended: asyncio.Future[None]) -> None:
-    if not ended.done():
-        ended.set_result(None)

@@ -110,6 +110,12 @@ def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
 PROCESS_LOOP = LoopThread()
 
 
+def resolve(ended: asyncio.Future[None]) -> None:
+    """Let whoever awaits ``ended`` go on; on its loop."""
+    if not ended.done():
+        ended.set_result(None)
+
+
 def call_on(
     loop: asyncio.AbstractEventLoop, action: Callable[..., object], *arguments: Any
 ) -> bool:

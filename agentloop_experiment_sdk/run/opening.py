@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from ..cloud.agentloop import AgentLoopApi
+from ..errors import ExperimentError
 from ..models import Attempt, Plan, Task
 from ..plan.config import AgentLoopConfig
 from ..plan.tasks import check_columns, load_tasks
-from ..results.directory import Description, ResultsDirectory
+from ..results.directory import INTERRUPTED, Description, ResultsDirectory
 from ..results.journal import Saved
 from ..results.stored import number_or_none
 from .advice import unwritable
-from .record import OpenRecord, RecordOpener
+from .record import OpenRecord, RecordOpener, RecordReporter
 from .settings import RunSettings
 from .tally import Tally
 
@@ -109,9 +110,27 @@ class Opening:
         )
         asked = self._asked(tally, nothing_left, known != directory.meta.get("record_id"))
         opener = RecordOpener(self.api, plan, directory, now=self.now)
-        record = opener.open(asked, self.settings.record_id, self.settings.client_token)
+        try:
+            record = opener.open(asked, self.settings.record_id, self.settings.client_token)
+        except ExperimentError:
+            raise  # the platform's answer, or ours
+        except BaseException:
+            self._fail(opener, plan, directory, tally)
+            raise
         complete = nothing_left and record.record_id == known
         return Opened(plan, tasks, directory, record, due, tally, complete)
+
+    def _fail(
+        self, opener: RecordOpener, plan: Plan, directory: ResultsDirectory, tally: Tally
+    ) -> None:
+        """Ctrl-C while the record was opened: it must not stay pending or running."""
+        record_id = opener.left_open()
+        if record_id:
+            reporter = RecordReporter(self.api, plan.agent_space, record_id, now=self.now)
+            reporter.fail_now(tally.counts, self.settings.stop_grace)
+            reporter.join(self.settings.stop_grace)
+        directory.update_meta(status=INTERRUPTED)
+        logger.warning("The run was ended before its first row; run it again to go on.")
 
     def _asked(self, tally: Tally, complete: bool, new: bool) -> Dict[str, Any]:
         """The update that takes up a record; ``new``: the caller's, without rows as yet."""

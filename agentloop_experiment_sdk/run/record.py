@@ -105,6 +105,8 @@ class RecordOpener:
         self._directory = directory
         self._now = now
         self._sleep = sleep
+        self._pending = ""
+        self._wanted_name = ""
 
     def open(
         self, asked: Dict[str, Any], record_id: Optional[str], client_token: Optional[str]
@@ -124,11 +126,13 @@ class RecordOpener:
         known = record_id or meta.get("record_id")
         continued = bool(known) and known == meta.get("record_id")
         if known:
+            self._pending = str(known) if asked["status"] == "running" else ""
             refusal = self._take_up(str(known), asked)
             if not refusal:
                 name = str(meta.get("record_name") or self._new_name())
                 self._directory.update_meta(record_id=known, record_name=name)
                 return OpenRecord(str(known), name, continued, taken_up=True)
+            self._pending = ""
             if record_id:
                 raise ExperimentError(
                     "The record {} cannot be written: {}. Pass another record_id, or none to "
@@ -142,6 +146,20 @@ class RecordOpener:
             )
             meta.update(record_name=None, client_token=None)
         return self._create(client_token)
+
+    def left_open(self) -> str:
+        """The id of the record that an interruption of ``open`` has left pending or running.
+
+        One that was asked for, but not answered yet, is looked for by its name.
+        """
+        if not self._pending and self._wanted_name:
+            try:
+                self._pending = self._find(self._wanted_name) or ""
+            except CloudError as error:
+                logger.warning("The record that was just created was not found: %s", error)
+            if self._pending:
+                self._keep(self._pending, self._wanted_name)
+        return self._pending
 
     def _take_up(self, record_id: str, asked: Dict[str, Any]) -> str:
         """Why the platform refuses, or ""."""
@@ -169,7 +187,9 @@ class RecordOpener:
         self._directory.update_meta(
             record_id=None, record_name=name, client_token=token, evaluation_name=name
         )
-        return self._keep(self._ask_for(name, token), name)
+        self._wanted_name = name
+        self._pending = self._ask_for(name, token)
+        return self._keep(self._pending, name)
 
     def _ask_for(self, name: str, token: str) -> str:
         plan = self._plan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any, Callable, Dict, List
@@ -25,7 +26,7 @@ from run_support import (
     wait_until,
 )
 
-from agentloop_experiment_sdk import Experiment, Task, load_result
+from agentloop_experiment_sdk import Experiment, RecordCreated, Task, load_result
 from agentloop_experiment_sdk.local import LocalAgentLoop
 
 WORKERS = 4
@@ -488,3 +489,83 @@ def test_arun_whose_loop_is_gone_still_puts_things_in_order(
 
 def test_pid_of_this_process_is_not_gone() -> None:
     assert not is_gone(os.getpid())
+
+
+def interrupted_while(
+    local: LocalAgentLoop, config: Any, path: Path, action: str, count: int, **job: Any
+) -> Any:
+    """Ctrl-C while the answer to the n-th ``action`` is on its way."""
+    fault = local.faults.latency(3.0, action)
+    with Program(config, path, **job) as program:
+        assert local.wait_for(action, count, CAP_S)
+        wait_until(lambda: local.records())
+        program.interrupt()
+        fault.stop()
+        assert program.end() == 130, program.stderr
+    assert program.outcome == {"raised": "KeyboardInterrupt"}
+    assert program.calls == []
+    return program
+
+
+def test_ctrl_c_while_the_record_is_created_leaves_it_failed(
+    local: LocalAgentLoop, tmp_path: Path
+) -> None:
+    config, path = config_for(local, 3), tmp_path / "r"
+    program = interrupted_while(local, config, path, "CreateExperimentRun", 1)
+    (record_id,) = local.records()
+    assert statuses(local, record_id) == ["failed"]
+    assert counters(local, record_id)["totalTasks"] == 3
+    assert meta_of(path)["status"] == "interrupted" and meta_of(path)["record_id"] == record_id
+    assert "ended before its first row; run it again to go on" in program.stderr
+    assert_the_rest_runs(local, config, path, 3)
+
+
+def test_ctrl_c_while_the_record_is_reopened_leaves_it_failed(
+    local: LocalAgentLoop, tmp_path: Path
+) -> None:
+    config, path = config_for(local, 3), tmp_path / "r"
+    record_id = run(config, answer, path, limit=1).record_id
+    sent = local.requests["UpdateExperimentRun"]
+    interrupted_while(local, config, path, "UpdateExperimentRun", sent + 1)
+    assert statuses(local, record_id)[-2:] == ["running", "failed"]
+    assert counters(local, record_id)["completedTasks"] == 1
+    assert_the_rest_runs(local, config, path, 3)
+
+
+def test_ctrl_c_while_a_complete_record_is_told_so_again_leaves_it_complete(
+    local: LocalAgentLoop, tmp_path: Path
+) -> None:
+    config, path = config_for(local, 3), tmp_path / "r"
+    record_id = run(config, answer, path).record_id
+    sent = local.requests["UpdateExperimentRun"]
+    interrupted_while(local, config, path, "UpdateExperimentRun", sent + 1)
+    assert counters(local, record_id) == completed(3)
+
+
+@pytest.mark.parametrize("done", [0, 1])
+def test_ctrl_c_just_after_the_record_was_opened_leaves_it_failed(
+    local: LocalAgentLoop, tmp_path: Path, done: int
+) -> None:
+    config = config_for(local, 3)
+    if done:
+        run(config, answer, tmp_path, limit=done)
+    calls: List[str] = []
+
+    def solution(task: Task) -> str:
+        calls.append(task.id)
+        return answer(task)
+
+    def on_event(event: Any) -> None:
+        if isinstance(event, RecordCreated):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(config, solution, tmp_path, on_event=on_event)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    (record_id,) = local.records()
+    assert calls == [] and statuses(local, record_id)[-1] == "failed"
+    assert counters(local, record_id)["totalTasks"] == 3
+    assert_the_rest_runs(local, config, tmp_path, 3)
