@@ -1,10 +1,21 @@
-"""Run your agent over a dataset offline, and trust what comes back."""
+"""Run your agent over a dataset offline, and trust what comes back.
+
+Where to begin; ``help()`` of each name says more:
+
+- what to run: ``AgentLoopConfig``; without a cloud account ``LocalAgentLoop`` and ``local_config``
+- calling an agent: ``http_solution_with``, ``command_solution_with``,
+  ``multi_turn_http_solution_with``, or any function that takes a ``Task``; ``call_solution``
+- running it: ``run_experiment_parallel``; ``Experiment`` for an ``ExperimentResult``; ``deliver``
+- scoring: ``exact_match`` and the other evaluators, ``llm_judge``, ``evaluate``
+- reading results: ``load_result``, ``compare``, ``gate``, ``write_html``, ``render_text``
+- errors: all are an ``ExperimentError``
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, List
 
 # first: a room that is imported later would take the place of the function of its name
-from . import evaluate as _evaluate_room  # noqa: F401
+from . import evaluate as _evaluate_room
 from ._version import __version__
 from .api import (
     Experiment,
@@ -32,6 +43,8 @@ from .errors import (
 )
 from .output import SolutionOutput
 from .plan.config import AgentLoopConfig
+
+del _evaluate_room
 
 if TYPE_CHECKING:
     from .evaluate.judge import llm_judge

@@ -226,6 +226,13 @@ def test_help_shows_no_addresses_and_no_endless_defaults(name: str) -> None:
     assert max(map(len, shown.splitlines())) < 2500
 
 
+def test_help_of_the_package_shows_where_to_begin_and_nothing_private() -> None:
+    shown = pydoc.plain(pydoc.render_doc(sdk))
+    assert set(re.findall(r"``(\w+)``", sdk.__doc__ or "")) <= set(sdk.__all__)
+    assert "run_experiment_parallel" in shown.split("PACKAGE CONTENTS")[0]
+    assert "SUBMODULES" not in shown
+
+
 def test_the_options_of_run_experiment_are_those_of_experiment() -> None:
     taken = inspect.signature(sdk.Experiment).parameters.values()
     keywords = {each.name: each.annotation for each in taken if each.kind is each.KEYWORD_ONLY}
