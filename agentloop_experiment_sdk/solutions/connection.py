@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 import time
+import weakref
 from typing import Dict, List, Optional, Tuple
 
 from .deadline import Clock, Deadline, Interruption
@@ -118,6 +119,8 @@ class ConnectionPool:
     def _reset(self) -> None:
         self._lock = threading.Lock()
         self._idle: Dict[Route, List[Connection]] = {}
+        # also when the program ends: a solution lives as long as the script that made it
+        weakref.finalize(self, _close_all, self._idle)
         self._process = os.getpid()
 
     def take(self, route: Route) -> Optional[Connection]:
@@ -154,6 +157,11 @@ class ConnectionPool:
     def close(self) -> None:
         """Close all idle connections; the pool can be used again."""
         with self._lock:
-            idle, self._idle = self._idle, {}
-        for connection in [each for waiting in idle.values() for each in waiting]:
-            connection.close()
+            idle = dict(self._idle)
+            self._idle.clear()
+        _close_all(idle)
+
+
+def _close_all(idle: Dict[Route, List[Connection]]) -> None:
+    for connection in [each for waiting in idle.values() for each in waiting]:
+        connection.close()

@@ -67,7 +67,7 @@ class StreamAnswer:
         """
         if event.data == DONE or (event.event == "done" and event.data == _QUOTED_DONE):
             self.ended = True
-            self._marked = self._marked or self._end_mark == DONE
+            self._marked = self._end_mark in (DONE, event.data, event.event)
             return
         value = _parsed(event.data)
         self._meter.add(value)
@@ -97,7 +97,7 @@ class StreamAnswer:
                 text = self._extractor(value, event=event.event)
             else:
                 text = self._extractor(value)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # what was said so far is kept
             message = "chunk_extractor failed on an event: {}: {}".format(
                 type(error).__name__, error
             )

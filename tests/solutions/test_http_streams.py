@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from typing import Any, List
 
 import pytest
@@ -172,6 +173,16 @@ def test_an_extractor_that_fails_fails_the_row_and_keeps_the_text() -> None:
     assert output.output == "Hi"
 
 
+def test_an_extractor_that_exits_fails_the_row_and_keeps_the_text() -> None:
+    def extract(data: Any) -> Any:
+        return data["t"] if "t" in data else sys.exit("no text")
+
+    output = streamed(event({"t": "Hi"}) + event({}), extract)
+    assert output.meta["error_type"] == "ChunkExtractorError"
+    assert "SystemExit: no text" in output.meta["error_message"]
+    assert output.output == "Hi"
+
+
 def test_an_extractor_with_an_event_parameter_gets_the_type() -> None:
     def extract(data: Any, event: str = "") -> Any:
         return data["t"] if event == "delta" else None
@@ -247,6 +258,8 @@ def test_a_demanded_end_mark_that_does_not_come_fails_the_row() -> None:
         ("message_stop", event({"type": "message_stop", "t": ""})),
         ("message_end", event({"event": "message_end", "t": ""})),
         ("done", event({"t": ""}, "done")),
+        ("done", event('"[DONE]"', "done")),
+        ("end", event("[DONE]", "end")),
         ("THE END", event("THE END")),
     ],
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import socket
+import subprocess
+import sys
 import threading
 from typing import Any, List
 
@@ -216,3 +218,23 @@ def test_a_solution_can_be_pickled() -> None:
         copy = pickle.loads(pickle.dumps(solution))
         assert copy.fingerprint == solution.fingerprint
         assert copy(a_task()).success
+
+
+ONE_CALL = """
+import sys
+from agentloop_experiment_sdk import http_solution_with
+from agentloop_experiment_sdk.models import Task
+
+solution = http_solution_with(sys.argv[1], json_body={"a": 1})
+assert solution(Task("t", {})).success
+"""
+
+
+def test_idle_connections_are_closed_when_the_program_ends() -> None:
+    with RawServer(answer_ok) as server:
+        done = subprocess.run(
+            [sys.executable, "-W", "always", "-c", ONE_CALL, server.url()],
+            stderr=subprocess.PIPE,
+            timeout=CAP,
+        )
+    assert done.returncode == 0 and b"ResourceWarning" not in done.stderr
