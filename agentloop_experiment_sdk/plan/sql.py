@@ -55,7 +55,7 @@ class Selection:
 
     def page(self, order: Sequence[str], offset: int, count: int) -> str:
         """The statement for ``count`` rows from ``offset`` in this order."""
-        terms = ([self.order] if self.order else []) + list(order)
+        terms = ([_closed(self.order)] if self.order else []) + list(order)
         by = " ORDER BY {}".format(", ".join(terms)) if terms else ""
         return "SELECT * FROM {}{} LIMIT {:d}, {:d}".format(
             self._source, by, self.offset + offset, count
@@ -76,9 +76,13 @@ class Selection:
 
     @property
     def _source(self) -> str:
-        # the line break ends a comment at the end of the plan's condition
-        where = " WHERE {}".format(self.where) if self.where else ""
-        return "{}{}{}".format(identifier(self.dataset), where, "\n" if "--" in self.where else "")
+        where = " WHERE {}".format(_closed(self.where)) if self.where else ""
+        return identifier(self.dataset) + where
+
+
+def _closed(clause: str) -> str:
+    """A clause of the plan; a line break ends the comment that it may end with."""
+    return clause + "\n" if "--" in clause else clause
 
 
 def parse_selection(dataset: str, query_sql: str) -> Selection:

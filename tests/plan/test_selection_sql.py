@@ -66,6 +66,7 @@ def run(query_sql, count=100, offset=0):
         ("level > 3 ORDER BY id DESC", [19, 14, 9, 4]),
         ("WHERE level > 3 order  by id desc LIMIT 2;", [19, 14, 9, 4]),
         ("ORDER BY level DESC LIMIT 5, 3", [8, 13, 18]),
+        ("level > 3 ORDER BY id DESC -- newest first", [19, 14, 9, 4]),
         ('id IN (SELECT id FROM "my-set" ORDER BY id LIMIT 2)', [0, 1]),
     ],
 )
@@ -78,6 +79,10 @@ def test_the_limit_of_the_plan_is_kept_apart_from_the_pages():
     assert (selection.offset, selection.most, selection.where) == (5, 10, "level > 1")
     assert selection.page(["id"], 3, 4).endswith("ORDER BY id LIMIT 8, 4")
     assert (parse_selection("d", "LIMIT 3").offset, parse_selection("d", "LIMIT 3").most) == (0, 3)
+
+
+def test_a_comment_behind_the_order_does_not_swallow_the_rest_of_the_statement():
+    assert run("ORDER BY level -- hardest last", count=3, offset=18)[0] == [14, 19]
 
 
 def test_no_condition_selects_everything():
