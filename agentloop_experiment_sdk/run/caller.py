@@ -53,10 +53,12 @@ class CallerEngine:
         self._due.put(None)
 
     def _run(self, attempt: Attempt) -> None:
+        self._call = call = Call(self._facts, attempt)
+        # only now: stop() sets the one and then cancels the other
         if self._stopping:
+            self._call = None
             self._outlet.dropped(attempt, None)
             return
-        self._call = call = Call(self._facts, attempt)
         try:
             # a copy, so that one row's context variables do not leak into the next
             context = contextvars.copy_context()

@@ -103,12 +103,15 @@ class ThreadEngine:
 
     def _run(self, attempt: Attempt) -> bool:
         """Run one attempt; False when this thread was given up meanwhile."""
-        if self._stopping:
-            self._outlet.dropped(attempt, None)
-            return True
         call = Call(self._facts, attempt)
         with self._lock:
-            self._running[id(call)] = call
+            # decided where stop() decides, which cancels the calls that it finds here
+            stopping = self._stopping
+            if not stopping:
+                self._running[id(call)] = call
+        if stopping:
+            self._outlet.dropped(attempt, None)
+            return True
         if self._deadlines is not None:
             self._deadlines.add(call)
         await_in_loop = awaiter(lambda: PROCESS_LOOP.get(self._n_workers), call.scope.on_cancel)

@@ -68,6 +68,9 @@ class Bench:
     def run(self, count: int) -> Bench:
         """Run so many attempts to their end, in this thread if the engine likes."""
         self.submit(count)
+        return self.finished_by_its_engine()
+
+    def finished_by_its_engine(self) -> Bench:
         closer = threading.Thread(target=self._close_when_finished)
         closer.start()
         self.engine.assist(self.finished)
@@ -420,6 +423,26 @@ def test_stop_drops_what_comes_to_the_caller_later() -> None:
     bench.engine.stop()
     bench.run(2)
     assert len(bench.dropped) == 2
+
+
+@pytest.mark.parametrize("kind", ["caller", "threads"])
+def test_a_row_does_not_begin_when_the_stop_comes_while_its_task_is_copied(kind: str) -> None:
+    calls: List[str] = []
+
+    class StopsWhenCopied:
+        def __deepcopy__(self, _memo: Any) -> str:
+            bench.engine.stop()
+            return "a copy"
+
+    def solution(task: Task) -> None:
+        calls.append(task.id)
+
+    bench = bench_of(kind, solution)
+    bench._expected = 1
+    bench.engine.submit(Attempt(Task("0", {"client": StopsWhenCopied()}), "0"))
+    bench.finished_by_its_engine()
+    assert not calls and not bench.results
+    assert bench.dropped == [(bench.dropped[0][0], None)]
 
 
 def test_stop_cancels_async_rows_that_have_not_taken_a_step() -> None:
