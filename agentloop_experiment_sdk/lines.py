@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 _UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _ESCAPED = {code: "\\u{:04x}".format(code) for code in range(0x7F, 0xA0)}
+_COMMAND = re.compile(r"^\s*::|##(?=\w*\[)", re.MULTILINE)
 _SPACES = str.maketrans("\n\t", "  ")
 
 
@@ -35,6 +37,16 @@ def terminal_json(text: str) -> str:
     Source: RFC 8259 section 7: only those below U+0020 must be; terminals obey the others too.
     """
     return text.translate(_ESCAPED)
+
+
+def no_command(text: str) -> str:
+    """``text`` without the marks by which a CI system takes a printed line for a command to it.
+
+    Sources: GitHub Docs, "Workflow commands for GitHub Actions" (``::name::``, and the older
+    ``##[name]``); Azure Pipelines, "Logging commands" (``##vso[…]``); TeamCity, "Service messages"
+    (``##teamcity[…]``). The first counts behind blanks at the start of a line, the others anywhere.
+    """
+    return _COMMAND.sub(lambda match: match.group()[:-1] + " " + match.group()[-1], text)
 
 
 def each_line(text: str) -> str:

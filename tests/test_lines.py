@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentloop_experiment_sdk.lines import each_line, one_line, terminal_json
+from agentloop_experiment_sdk.lines import each_line, no_command, one_line, terminal_json
 
 
 @given(st.text())
@@ -41,3 +41,20 @@ def test_json_for_a_terminal_is_the_same_json(text: str) -> None:
     written = terminal_json(json.dumps({text: text}, ensure_ascii=False))
     assert json.loads(written) == {text: text}
     assert not [char for char in written if unicodedata.category(char) == "Cc"]
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("::set-output name=a::b", ": :set-output name=a::b"),
+        ("fine\n  ::error::no\nfine", "fine\n  : :error::no\nfine"),
+        ("answer ##[add-mask]x", "answer # #[add-mask]x"),
+        ("##vso[task.setvariable variable=a]b", "# #vso[task.setvariable variable=a]b"),
+        ("##teamcity[buildStatus]", "# #teamcity[buildStatus]"),
+        ("###[x", "## #[x"),
+        ("std::string, ## heading, a ::b", "std::string, ## heading, a ::b"),
+    ],
+)
+def test_a_line_is_no_command_to_a_ci_system(text: str, shown: str) -> None:
+    assert no_command(text) == shown
+    assert no_command(shown) == shown

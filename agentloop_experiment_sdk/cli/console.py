@@ -11,9 +11,12 @@ import textwrap
 from typing import Any, Iterator, TextIO
 
 from .. import jsontext
-from ..lines import each_line, one_line, terminal_json
+from ..lines import each_line, no_command, one_line, terminal_json
 from . import exits
 from .wording import in_options
+
+# set by GitHub Actions and most others, Azure Pipelines, TeamCity
+_CI = ("CI", "TF_BUILD", "TEAMCITY_VERSION")
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -40,7 +43,7 @@ class Console:
         if self._diverted:
             self.note(text.rstrip("\n"))
         elif not self.json_lines:
-            self._write(each_line(text if text.endswith("\n") else text + "\n"))
+            self._write(_harmless(text if text.endswith("\n") else text + "\n"))
 
     def divert(self) -> None:
         """Text goes to stderr from now on: stdout is kept for a report."""
@@ -51,7 +54,8 @@ class Console:
         if self.json_lines:
             line = {"event": kind, **fields}
             text = json.dumps(jsontext.to_jsonable(line), ensure_ascii=False)
-            self._write(terminal_json(text) + "\n")
+            text = terminal_json(text)
+            self._write((text.replace("##", "#\\u0023") if _in_ci() else text) + "\n")
 
     def raw(self, text: str) -> None:
         """Text that was asked for by ``-`` as a file name, in either mode."""
@@ -60,7 +64,7 @@ class Console:
     def note(self, text: str) -> None:
         """A line on stderr."""
         with contextlib.suppress(BrokenPipeError):
-            print(each_line(text), file=sys.stderr, flush=True)
+            print(_harmless(text), file=sys.stderr, flush=True)
 
     def error(self, error: BaseException, exit_code: int) -> None:
         """An expected error: one line on stderr, and in JSON mode one on stdout."""
@@ -91,12 +95,12 @@ class _Silence(logging.Filter):
 
 class _Formatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:
-        record.message = one_line(in_options(record.message))
+        record.message = _harmless(one_line(in_options(record.message)))
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:
         # indented: an error's text may have lines that look like other log lines
-        return each_line(textwrap.indent(super().formatException(ei), "  "))
+        return _harmless(textwrap.indent(super().formatException(ei), "  "))
 
 
 @contextlib.contextmanager
@@ -121,6 +125,15 @@ def logs(level: str) -> Iterator[None]:
         logger.setLevel(before[0])
         logger.propagate = before[1]
         chatty.removeFilter(silence)
+
+
+def _harmless(text: str) -> str:
+    """``text`` as it may be printed: it steers neither a terminal nor the CI job that prints it."""
+    return no_command(each_line(text)) if _in_ci() else each_line(text)
+
+
+def _in_ci() -> bool:
+    return any(os.environ.get(name) for name in _CI)
 
 
 def _set_stream(stream: TextIO, encoding: Any) -> None:

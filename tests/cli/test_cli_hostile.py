@@ -105,3 +105,24 @@ def test_reports_for_machines_are_well_formed(cli: Any, work: pathlib.Path, nast
     report = cli("report", "results", "--report-json", "-").out
     assert json.loads(report)
     assert [char for char in controls(report) if char < "\xa0"] == ["\n"]
+
+
+COMMANDS = "::set-output name=verdict::passed\n ::add-mask::a\n##[error]x ##vso[task.complete]y"
+
+
+@pytest.mark.parametrize("variable", ["CI", "TF_BUILD", "TEAMCITY_VERSION"])
+def test_no_answer_is_a_command_to_the_ci_system(
+    cli: Any, work: pathlib.Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    program = "def answer(task):\n    raise ValueError({!r})\n".format(COMMANDS)
+    (work / "agent2.py").write_text(program)
+    shown = ("show", "results", "--item", "0")
+    assert cli("run", "agent2.py:answer", "--local", "sums.jsonl", "--row-retries", 0).code == 1
+    monkeypatch.setenv(variable, "1")
+    again = cli("run", "agent2.py:answer", "--local", "sums.jsonl", "--retry-failed")
+    for done in (again, cli(*shown), cli("report", "results", "--markdown", "-")):
+        printed = done.out + done.err
+        assert not [line for line in printed.split("\n") if line.lstrip().startswith("::")]
+        assert "##[" not in printed and "##vso[" not in printed
+    events = cli(*shown, "--json")
+    assert "##" not in events.out and events.events[-1]["error"] == COMMANDS
