@@ -12,6 +12,7 @@ from ..cloud.access import CloudAccess
 from ..cloud.agentloop import AgentLoopApi
 from ..cloud.sls import SlsLogstore
 from ..errors import ConfigurationError, ResultsDirectoryError
+from ..lines import one_line
 from ..models import Attempt, Plan
 from ..plan.config import AgentLoopConfig
 from ..plan.connection import Connection
@@ -214,14 +215,23 @@ def _access(meta: Mapping[str, Any], plan: Plan, config: Optional[AgentLoopConfi
                     "The results belong to {} {!r}, the config names {!r}; pass the config they "
                     "were made with.".format(name, wanted, getattr(config, name))
                 )
-        return config.connection.access()
+        return _said(config.connection).access()
     connection = Connection(
         plan.region_id,
         plan.agent_space,
         agentloop_endpoint=plan.agentloop_endpoint,
         sls_endpoint=plan.sls_endpoint,
     )
-    return connection.access()
+    return _said(connection).access()
+
+
+def _said(connection: Connection) -> Connection:
+    """Tells where the rows go, if not to the region: a directory from others may name any place."""
+    endpoints = (connection.agentloop_endpoint, connection.sls_endpoint)
+    if any(endpoints):
+        names = [one_line(endpoint or "the region's own") for endpoint in endpoints]
+        logger.info("Delivering with AgentLoop at %s and SLS at %s.", *names)
+    return connection
 
 
 def _row_config(meta: Mapping[str, Any]) -> Dict[str, Any]:

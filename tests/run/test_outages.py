@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -270,12 +271,17 @@ def comparable(row: Any) -> Any:
 
 
 def test_deliver_takes_endpoints_from_the_directory_and_keys_from_the_environment(
-    local: LocalAgentLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local: LocalAgentLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     undelivered_run(local, tmp_path)
     monkeypatch.setenv("AGENTLOOP_AK", local.endpoints.access_key_id)
     monkeypatch.setenv("AGENTLOOP_SK", local.endpoints.access_key_secret)
+    caplog.set_level(logging.INFO)
     assert deliver(tmp_path).delivered == 3
+    # a directory from somebody else may name any place
+    ends = local.endpoints
+    told = "AgentLoop at {} and SLS at {}".format(ends.agentloop_endpoint, ends.sls_endpoint)
+    assert told in caplog.text
 
 
 def test_deliver_sends_rows_that_a_killed_run_had_not_journaled(
