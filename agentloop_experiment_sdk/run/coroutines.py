@@ -132,11 +132,11 @@ class LoopEngine:
             error = asyncio.CancelledError()
         if self._deadlines is not None:
             self._deadlines.forget(call)
-        with self._lock:
-            self._left_behind.discard(call)
         if call.claim():
             # cancelled before its first step, or ended by a KeyboardInterrupt
             self._outlet.dropped(call.attempt, error)
+        with self._lock:
+            self._left_behind.discard(call)
         if self._running.pop(call, None) is not None:
             self._begin_next()
 
@@ -146,9 +146,10 @@ class LoopEngine:
 
     def _expire(self, call: Call) -> None:
         """On the thread of the deadlines: the loop may be blocked by this very call."""
-        if not call.claim():
-            return
         with self._lock:
+            # in one step: a call that ends meanwhile must find itself among those left behind
+            if not call.claim():
+                return
             self._left_behind.add(call)
             too_many = len(self._left_behind) > self._n_workers
         assert self._task_timeout is not None

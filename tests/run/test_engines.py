@@ -513,6 +513,32 @@ def test_a_deadline_that_comes_with_the_answer_changes_nothing(kind: str) -> Non
     engine.close()
 
 
+def test_a_row_that_ends_just_as_its_deadline_passes_is_not_left_behind() -> None:
+    async def solution(task: Task) -> str:
+        return "answer"
+
+    bench = Bench(solution, task_timeout=CAP_S)
+    engine: Any = bench.engine
+    task: asyncio.Future[None] = asyncio.Future(loop=engine._loop)
+    task.set_result(None)
+
+    class EndsWhenClaimed(Call):
+        __slots__ = ()
+
+        def claim(self) -> bool:
+            taken = super().claim()
+            if taken:
+                ending = threading.Thread(target=engine._ended, args=(self, task))
+                ending.start()
+                ending.join(0.2)  # where it has to wait, for as long as this lasts
+            return taken
+
+    engine._expire(EndsWhenClaimed(CallFacts(prepare(solution)), attempts(1)[0]))
+    wait_until(lambda: not engine._left_behind)
+    assert bench.errors == ["TaskTimeout"] and not bench.dropped
+    engine.close()
+
+
 def test_the_caller_waits_for_work_and_for_the_end() -> None:
     bench = Bench(lambda task: "answer", 1, in_caller=True)
     seen = threading.Event()
