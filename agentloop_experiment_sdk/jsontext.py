@@ -77,7 +77,7 @@ def dumps(value: Any, indent: Optional[int] = None) -> str:
     try:
         return _dumps(value, indent)
     except RecursionError:
-        return _FreshStack.call(_dumps, value, indent) or json.dumps(_note(value))
+        return str(_FreshStack.call(json.dumps(_note(value)), _dumps, value, indent))
 
 
 def sls_text(value: Any) -> str:
@@ -97,15 +97,15 @@ def to_jsonable(value: Any) -> Any:
     try:
         return _convert(value, ())
     except RecursionError:
-        return _FreshStack.call(_convert, value, ()) or _note(value)
+        return _FreshStack.call(_note(value), _convert, value, ())
 
 
 class _FreshStack(threading.Thread):
     """A thread: it has the whole recursion limit to itself, however deep its caller is."""
 
     @classmethod
-    def call(cls, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What ``function`` returns, or None when even that is not enough."""
+    def call(cls, otherwise: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What ``function`` returns, or ``otherwise`` when even that is not enough."""
         results: List[Any] = []
         try:
             thread = cls(target=lambda: results.append(function(*arguments)), daemon=True)
@@ -113,7 +113,7 @@ class _FreshStack(threading.Thread):
             thread.join()
         except RuntimeError:  # no thread to be had; RecursionError is one of these
             pass
-        return results[0] if results else None
+        return results[0] if results else otherwise
 
     def run(self) -> None:
         try:

@@ -15,6 +15,7 @@ import math
 import pathlib
 import subprocess
 import sys
+import threading
 import time
 import types
 import uuid
@@ -404,7 +405,19 @@ def test_values_are_noted_when_no_thread_can_be_started(monkeypatch: pytest.Monk
             raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(jsontext._FreshStack, "__init__", NoThread.__init__)
-    assert jsontext._FreshStack.call(str) is None
+    assert jsontext._FreshStack.call("too deep", str) == "too deep"
+
+
+def test_an_empty_value_from_a_fresh_stack_is_that_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    convert = jsontext._convert
+
+    def overflow_at_first(*arguments: Any) -> Any:
+        if isinstance(threading.current_thread(), jsontext._FreshStack):
+            return convert(*arguments)
+        raise RecursionError
+
+    monkeypatch.setattr(jsontext, "_convert", overflow_at_first)
+    assert jsontext.to_jsonable(set()) == []
 
 
 def test_one_value_whose_conversion_overflows_does_not_cost_the_others() -> None:
