@@ -45,18 +45,27 @@ class TlsContexts:
             if future is None:
                 future = self._contexts[key] = Future()
         if first:
-            _build_into(future, [path for path in key[: len(_CA_VARIABLES)] if path])
+            self._build_into(future, key)
         return future.result()
 
+    def _build_into(self, future: Future[ssl.SSLContext], key: Tuple[Optional[str], ...]) -> None:
+        try:
+            future.set_result(_built([path for path in key[: len(_CA_VARIABLES)] if path]))
+        except BaseException as error:
+            # forgotten: the next call may find the file mended
+            with self._lock:
+                del self._contexts[key]
+            future.set_exception(error)
 
-def _build_into(future: Future[ssl.SSLContext], authorities: List[str]) -> None:
+
+def _built(authorities: List[str]) -> ssl.SSLContext:
     try:
-        future.set_result(_build_context(authorities))
-    except (OSError, ssl.SSLError) as error:
+        return _build_context(authorities)
+    except OSError as error:
         message = "The certificate authorities in {} cannot be read: {}.".format(
             ", ".join(authorities) or "the system's store", error
         )
-        future.set_exception(ExchangeFault(TLS_ERROR, message))
+        raise ExchangeFault(TLS_ERROR, message) from error
 
 
 def _build_context(authorities: List[str]) -> ssl.SSLContext:

@@ -257,6 +257,33 @@ def test_a_failure_to_build_is_the_same_for_all() -> None:
             contexts.get({"CURL_CA_BUNDLE": "/no/such/file.pem"})
 
 
+def test_a_failure_to_build_is_forgotten_once_the_file_is_mended(
+    authority: Authority, tmp_path: pathlib.Path
+) -> None:
+    file = tmp_path / "ca.pem"
+    contexts, environ = TlsContexts(), {"SSL_CERT_FILE": str(file)}
+    with pytest.raises(ExchangeFault):
+        contexts.get(environ)
+    shutil.copy(str(authority.ca), str(file))
+    assert contexts.get(environ).cert_store_stats()["x509_ca"] == 1
+
+
+def test_an_interrupted_build_holds_up_no_later_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(authorities: List[str]) -> ssl.SSLContext:
+        raise KeyboardInterrupt
+
+    contexts = TlsContexts()
+    with monkeypatch.context() as patch:
+        patch.setattr(dial, "_build_context", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            contexts.get({})
+    found: List[ssl.SSLContext] = []
+    later = threading.Thread(target=lambda: found.append(contexts.get({})), daemon=True)
+    later.start()
+    later.join(CAP)
+    assert found
+
+
 @pytest.mark.parametrize("installed", [True, False])
 def test_without_a_system_store_the_bundle_beside_python_is_used(
     authority: Authority, installed: bool, monkeypatch: pytest.MonkeyPatch
