@@ -12,6 +12,7 @@ from typing import Any, AsyncIterator, Callable, Dict, Iterator, List, Optional,
 from ..errors import ConfigurationError
 from ..models import SolutionOutput, Task
 from .redact import redact_error
+from .refusals import refusal_of
 
 Prepared = Callable[[Task, Callable[[], None]], Any]
 
@@ -250,32 +251,8 @@ def failure_from(error: BaseException, output: Any = "") -> SolutionOutput:
         error: Any exception; ``SystemExit`` and ``CancelledError`` are failures of the row too.
         output: What was answered before it was raised.
     """
-    meta: Dict[str, Any] = {"traceback": _traceback(error), **_refusal(error)}
+    meta: Dict[str, Any] = {"traceback": _traceback(error), **refusal_of(error)}
     return SolutionOutput.failure(type(error).__name__, _message(error), meta, output)
-
-
-def _refusal(error: BaseException) -> Dict[str, Any]:
-    """The HTTP status and ``Retry-After`` of an exception that carries them.
-
-    The clients of OpenAI and Anthropic, httpx, requests, aiohttp and urllib each have their own
-    names for them.
-    """
-    try:
-        response = getattr(error, "response", None)
-        places: List[Tuple[Any, str]] = [
-            (error, "status_code"),
-            (error, "status"),
-            (error, "code"),
-        ]
-        places += [(response, "status_code"), (response, "status")]
-        found = [getattr(owner, name, None) for owner, name in places]
-        status = next((code for code in found if type(code) is int and 400 <= code < 600), None)
-        headers = getattr(response, "headers", None) or getattr(error, "headers", None) or {}
-        asked = headers.get("retry-after") or headers.get("Retry-After")
-        facts = {"status_code": status, "retry_after": asked and float(asked)}
-    except Exception:  # properties of a user's exception may do anything
-        return {}
-    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _message(error: BaseException) -> str:

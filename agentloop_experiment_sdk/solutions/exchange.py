@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import re
 import time
 from dataclasses import dataclass, replace
 from typing import Any, Callable, ContextManager, List, Mapping, Optional
@@ -23,6 +22,7 @@ from .options import HttpOptions, trace_header_names
 from .outcome import CallRecord, answered, unanswered
 from .reading import Content, discard, is_stream, read_stream, read_whole
 from .redact import redact_url, secret_values
+from .refusals import retry_after
 from .request import IDEMPOTENT_METHODS, WireRequest, asked, prepare, redirected
 from .stream import StreamAnswer
 from .transport import Exchange, Transport
@@ -226,18 +226,3 @@ def _backoff(call: _Call) -> float:
     number = call.options.transport_retries - call.retries_left
     whole = min(_FIRST_BACKOFF * 2.0**number, _LONGEST_BACKOFF)
     return whole * (0.5 + random.random() / 2)
-
-
-def retry_after(value: Optional[str], now: Callable[[], float] = time.time) -> Optional[float]:
-    """The seconds that a Retry-After header asks for, or None (RFC 9110 10.2.3)."""
-    text = (value or "").strip()
-    if not text:
-        return None
-    if re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", text):
-        return float(text)
-    from email.utils import parsedate_to_datetime
-
-    try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - now())
-    except (TypeError, ValueError, IndexError, OverflowError):
-        return None

@@ -240,6 +240,13 @@ def test_the_status_and_the_pause_of_an_exception_are_kept() -> None:
     assert (meta["status_code"], meta["retry_after"]) == (429, 1.5)
 
 
+@pytest.mark.parametrize("pause", ["Thu, 01 Jan 1970 00:00:00 GMT", "soon", object()])
+def test_the_status_is_kept_whatever_stands_beside_it(pause: Any) -> None:
+    meta = failure_from(StatusError(429, {"Retry-After": pause})).meta
+    assert meta["status_code"] == 429
+    assert meta.get("retry_after") == (0.0 if "1970" in str(pause) else None)
+
+
 @pytest.mark.parametrize(
     "error", [StatusError("429"), StatusError(200), StatusError(429, {"retry-after": "soon"})]
 )

@@ -12,9 +12,9 @@ from raw_http import CAP, Handler, RawServer, Reply, Request, a_task, answer_ok
 from agentloop_experiment_sdk.models import HttpRequestSpec
 from agentloop_experiment_sdk.solutions.answer import HttpAnswer
 from agentloop_experiment_sdk.solutions.client import HttpClient
-from agentloop_experiment_sdk.solutions.exchange import retry_after
 from agentloop_experiment_sdk.solutions.http import http_solution_with
 from agentloop_experiment_sdk.solutions.options import HttpOptions
+from agentloop_experiment_sdk.solutions.refusals import retry_after
 
 
 class Caller:
