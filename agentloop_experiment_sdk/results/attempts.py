@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import shutil
 from dataclasses import asdict, dataclass
@@ -11,8 +10,10 @@ from typing import Any, Dict, Mapping, Optional, Set, Tuple
 
 from .. import jsontext
 from ..models import Attempt, Identity, Result, Task
+from ..tracing import valid_trace_id
 from . import layout
 from .journal import Key, Saved
+from .stored import number_or_none
 
 Usage = Mapping[str, Tuple[int, int]]
 
@@ -57,7 +58,8 @@ class AttemptWriter:
             _clear(self._root, attempt)
         usage = chat_usage(result.output.meta.get("usage"))
         if usage:
-            self._write(os.path.join(folder, layout.STATS_FILE), _stats(usage))
+            path = os.path.join(folder, layout.STATS_FILE)
+            layout.write_json(path, _stats(usage), indent=None, fsync=self._fsync)
         data = jsontext.dumps(self._solution(result)).encode("utf-8")
         path = os.path.join(folder, layout.SOLUTION_FILE)
         layout.write_atomically(path, data, fsync=self._fsync)
@@ -84,9 +86,6 @@ class AttemptWriter:
             if _content(path) == data:
                 return
         layout.write_atomically(path, data, fsync=self._fsync)
-
-    def _write(self, path: str, value: Any) -> None:
-        layout.write_atomically(path, jsontext.dumps(value).encode("utf-8"), fsync=self._fsync)
 
     def _solution(self, result: Result) -> Dict[str, Any]:
         facts: Dict[str, Any] = {
@@ -155,32 +154,53 @@ def number_of(document: Mapping[str, Any]) -> int:
     return max(1, _count(attempt_facts(document).get("number")) or 1)
 
 
+def trace_id_of(document: Mapping[str, Any]) -> Optional[str]:
+    """The trace that a ``solution.json`` was recorded under, or None."""
+    return valid_trace_id(attempt_facts(document).get("trace_id"))
+
+
+def started_at_of(document: Mapping[str, Any]) -> Optional[int]:
+    """When the call behind a ``solution.json`` began, milliseconds since the epoch, or None."""
+    return _count(attempt_facts(document).get("started_at"))
+
+
+def latency_of(document: Mapping[str, Any]) -> Optional[float]:
+    """Milliseconds of the call behind a ``solution.json``, None when nobody measured it."""
+    return number_or_none(attempt_facts(document).get("latency_ms"))
+
+
+def names_another(document: Mapping[str, Any], experiment: str) -> bool:
+    """Whether a ``solution.json`` says that it belongs to another experiment."""
+    return bool(attempt_facts(document).get("experiment", experiment) != experiment)
+
+
 def saved_from_disk(root: str, key: Key, experiment: str) -> Optional[Saved]:
     """The journal entry of an attempt that has none, or None when it must run (again).
 
     A ``solution.json`` that names another experiment does not count.
     """
     document = read_solution(root, key)
-    if document is None:
-        return None
-    facts = attempt_facts(document)
-    if facts.get("experiment", experiment) != experiment:
+    if document is None or names_another(document, experiment):
         return None
     path = os.path.join(layout.attempt_folder(root, *key), layout.SOLUTION_FILE)
     try:
         size = os.path.getsize(path)
     except OSError:
         return None
-    meta = document["meta"]
+    return saved_of(document, key, size)
+
+
+def saved_of(document: Mapping[str, Any], key: Key, size: int) -> Saved:
+    """The journal entry of a ``solution.json`` of so many bytes."""
     return Saved(
         key[0],
         key[1],
         number_of(document),
         status_of(document),
-        _latency(facts.get("latency_ms")),
+        latency_of(document) or 0.0,
         size,
-        chat_usage(meta.get("usage")),
-        "" if document["success"] else error_type_of(meta),
+        chat_usage(document["meta"].get("usage")),
+        "" if document["success"] else error_type_of(document["meta"]),
     )
 
 
@@ -214,14 +234,6 @@ def _count(value: Any) -> Optional[int]:
         return int(value) if usable else None
     except (OverflowError, ValueError):
         return None
-
-
-def _latency(value: Any) -> float:
-    usable = isinstance(value, (int, float)) and not isinstance(value, bool)
-    try:
-        return float(value) if usable and math.isfinite(value) else 0.0
-    except OverflowError:
-        return 0.0
 
 
 def _stats(usage: Usage) -> Dict[str, Any]:

@@ -21,9 +21,10 @@ from ..results.delivery import Callbacks
 from ..results.directory import ResultsDirectory
 from ..results.journal import Saved
 from ..results.reader import read_results
+from ..results.rows import RowContext
 from ..results.stored import StoredResults
 from .advice import undelivered_message
-from .dispatch import Destination, Dispatch
+from .dispatch import Dispatch
 from .flow import Flow
 from .options import Path
 from .record import Counts, RecordReporter
@@ -127,7 +128,7 @@ class _Sending:
         tally = Tally(self._total, directory.state.saved.values())
         reporter = _NoReport(self._api, self._plan.agent_space, self._record_id)
         flow = Flow(directory, reporter, self._settings, (), tally)
-        destination = Destination(
+        context = RowContext(
             self._plan,
             self._record_id,
             str(directory.meta.get("record_name") or ""),
@@ -135,7 +136,7 @@ class _Sending:
             _row_config(directory.meta),
         )
         dispatch = Dispatch(
-            destination,
+            context,
             directory,
             {},
             self._api,

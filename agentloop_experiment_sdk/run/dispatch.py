@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Dict, Mapping, Optional
 
 from ..cloud.limits import Contents
@@ -19,28 +19,11 @@ from .scoring import evaluations_of
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Destination:
-    """Where the rows of a run go, and what they share."""
-
-    plan: Plan
-    record_id: str
-    record_name: str
-    start_time_ms: int
-    config: Mapping[str, Any]
-
-    def context(self) -> RowContext:
-        """What all rows of the run share."""
-        return RowContext(
-            self.plan, self.record_id, self.record_name, self.start_time_ms, self.config
-        )
-
-
 class Dispatch:
     """Takes saved attempts and sees their rows through the pipeline to SLS.
 
     Args:
-        destination: Where rows go.
+        context: What the rows share.
         directory: Read for rows that are no longer in memory.
         tasks: The plan's tasks by id; others are read from the directory.
         api: AgentLoop, for the pipeline.
@@ -51,7 +34,7 @@ class Dispatch:
 
     def __init__(
         self,
-        destination: Destination,
+        context: RowContext,
         directory: ResultsDirectory,
         tasks: Mapping[str, Task],
         api: PipelineApi,
@@ -61,10 +44,10 @@ class Dispatch:
     ) -> None:
         self._directory = directory
         self._tasks = tasks
-        self._context = destination.context()
-        self._shared = self._context.fields()
+        self._context = context
+        self._shared = context.fields()
         self._delivery = Delivery(logstore, self._build, callbacks)
-        self._pipeline = self._make_pipeline(destination.plan, api, definition)
+        self._pipeline = self._make_pipeline(context.plan, api, definition)
 
     def send(
         self,
@@ -73,18 +56,15 @@ class Dispatch:
         metrics: Optional[Mapping[str, Any]] = None,
     ) -> None:
         """Send the row of a saved attempt; without ``result`` it is read from the directory."""
-        answer = None if result is None else _answer(result)
-        row = Outgoing(saved, answer, metrics=metrics or {})
-        if self._pipeline is None:
-            self._delivery.enqueue(row)
-            return
-        facts = self._facts(saved) if result is None else _facts_of(result)
-        if facts is None:
-            self._delivery.enqueue(row)
-            return
-        if answer is not None:
-            row.answer = None  # a row that waits for minutes is read again rather than held
-        self._pipeline.submit(Waiting(row, facts["trace_id"], facts["started_at"]))
+        row = Outgoing(saved, metrics=metrics or {})
+        if self._pipeline is not None:
+            waiting = self._waiting(row, result)
+            if waiting is not None:
+                # without its answer: a row that waits for minutes is read again rather than held
+                self._pipeline.submit(waiting)
+                return
+        row.answer = None if result is None else _answer(result)
+        self._delivery.enqueue(row)
 
     @property
     def waiting_for_pipeline(self) -> int:
@@ -129,15 +109,15 @@ class Dispatch:
             keep=self._directory.write_pipeline,
         )
 
-    def _facts(self, saved: Saved) -> Optional[Dict[str, Any]]:
-        document = attempts.read_solution(self._directory.path, saved.key)
+    def _waiting(self, row: Outgoing, result: Optional[Result]) -> Optional[Waiting]:
+        """What the pipeline needs to know of an attempt; None when it cannot be read."""
+        if result is not None:
+            return Waiting(row, result.trace_id, result.started_at)
+        document = attempts.read_solution(self._directory.path, row.saved.key)
         if document is None:
             return None
-        facts = attempts.attempt_facts(document)
-        return {
-            "trace_id": facts.get("trace_id"),
-            "started_at": int(facts.get("started_at") or self._context.start_time_ms),
-        }
+        started_at = attempts.started_at_of(document) or self._context.start_time_ms
+        return Waiting(row, attempts.trace_id_of(document), started_at)
 
     def _build(self, row: Outgoing) -> Optional[Contents]:
         answer = row.answer or self._read(row.saved)
@@ -160,7 +140,7 @@ class Dispatch:
             document.get("output"),
             document["meta"],
             saved.latency_ms,
-            attempts.attempt_facts(document).get("trace_id"),
+            attempts.trace_id_of(document),
             metrics=_stored_scores(root, saved),
         )
 
@@ -183,7 +163,3 @@ def _answer(result: Result) -> Answer:
         result.latency_ms,
         result.trace_id,
     )
-
-
-def _facts_of(result: Result) -> Dict[str, Any]:
-    return {"trace_id": result.trace_id, "started_at": result.started_at}

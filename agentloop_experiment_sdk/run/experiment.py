@@ -36,11 +36,12 @@ from ..results.attempts import AttemptWriter, Stamp, experiment_key
 from ..results.delivery import Callbacks
 from ..results.directory import ResultsDirectory
 from ..results.evaluation_result import evaluation_result
+from ..results.rows import RowContext
 from ..solutions.call import is_async, prepare
 from ..solutions.fingerprint import fingerprint_of
 from .advice import undelivered_message, unwritable
 from .backlog import Backlog, backlog, unscored
-from .dispatch import Destination, Dispatch
+from .dispatch import Dispatch
 from .engine import Engine
 from .events import Event, RecordCreated, RunFinished, tell
 from .executor import Workers, check_main_guard, given_cluster, make_engine
@@ -279,7 +280,7 @@ class ExperimentRun:
         api = self._api
         assert api is not None
         plan, directory = opened.plan, opened.directory
-        destination = Destination(
+        context = RowContext(
             plan,
             opened.record.record_id,
             opened.record.record_name,
@@ -287,7 +288,7 @@ class ExperimentRun:
             self._settings.config_fields(),
         )
         return Dispatch(
-            destination,
+            context,
             directory,
             {task.id: task for task in opened.tasks},
             api,

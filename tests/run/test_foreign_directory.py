@@ -175,6 +175,24 @@ def test_an_unfinished_move_ends_below_history(
         assert load_result(moved).counts.succeeded == 3
 
 
+@pytest.mark.parametrize("pipeline", ["", "pipe"])
+@pytest.mark.parametrize("value", [5, ["x"], {"a": 1}, "soon", 1e999])
+def test_facts_of_an_answer_that_are_none_hold_up_no_row(
+    local: LocalAgentLoop, tmp_path: Any, value: Any, pipeline: str
+) -> None:
+    if pipeline:
+        local.create_pipeline(pipeline, nodes=[{"id": "a", "type": "project"}])
+    config, path = config_for(local, pipeline_name=pipeline), tmp_path / "r"
+    run(config, answer, path)
+    file = solutions(path)[0]
+    document = json.loads(file.read_text())
+    document["meta"]["agentloop.attempt"].update(trace_id=value, started_at=value)
+    file.write_text(json.dumps(document))
+    (path / "journal.jsonl").unlink()
+    report = deliver(path, config)
+    assert (report.delivered, report.undelivered) == (3, 0)
+
+
 HUGE = [10**400, -(10**400), 10**5000, 1e999, True, [], {}, "9" * 5000]
 
 
