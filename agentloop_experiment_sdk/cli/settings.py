@@ -11,6 +11,7 @@ from typing import Any, Dict, Iterator, Mapping, Optional, Union
 
 from ..errors import ConfigurationError
 from ..plan.config import AgentLoopConfig
+from ..results.metadata import repeats_of
 from . import connections, embedded, evaluators, solutions
 
 # options whose name and value are those of an option of Experiment
@@ -64,9 +65,7 @@ def experiment_options(given: argparse.Namespace, meta: Mapping[str, Any]) -> Di
         parameters[name] = solutions.json_or_text(value)
     return {
         **{name: getattr(given, name) for name in _SAME},
-        "n_repeat": given.n_repeat
-        if given.n_repeat is not None
-        else int(meta.get("total_repeats") or 1),
+        "n_repeat": given.n_repeat if given.n_repeat is not None else max(1, repeats_of(meta)),
         "n_workers": 1 if given.serial else 4 if given.n_workers is None else given.n_workers,
         "item_ids": given.item_id,
         "max_failures": _max_failures(given.max_failures),

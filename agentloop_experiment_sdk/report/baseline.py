@@ -125,7 +125,14 @@ def load_baseline(path: PathLike) -> Baseline:
         raise ConfigurationError(
             "The baseline {} cannot be read: {}.".format(path, error.strerror or error)
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise ConfigurationError(
             "{} is no baseline file of this version; write one with export_baseline().".format(path)
         ) from error
@@ -267,15 +274,28 @@ def _baseline(document: Any) -> Baseline:
 
 def _read_item(entry: Mapping[str, Any]) -> ItemOutcome:
     item_id = entry["item"]
+    tries, passed = int(entry["tries"]), int(entry["passed"])
+    if not 0 <= passed <= tries <= _MOST_TRIES or not tries:
+        raise ValueError("an item passed more often than it was tried")
     return ItemOutcome(
         task_id=str(entry["task"]),
         item_id=None if item_id is None else str(item_id),
-        tries=int(entry["tries"]),
-        passed=int(entry["passed"]),
-        scores={str(name): float(value) for name, value in entry.get("scores", {}).items()},
+        tries=tries,
+        passed=passed,
+        scores={str(name): _finite(value) for name, value in entry.get("scores", {}).items()},
         labels={str(name): str(value) for name, value in entry.get("labels", {}).items()},
         latency_ms=number_or_none(entry.get("latency_ms")),
         ttft_ms=number_or_none(entry.get("ttft_ms")),
         tokens=number_or_none(entry.get("tokens")),
         known_hash=str(entry["input"]),
     )
+
+
+_MOST_TRIES = 1_000_000
+
+
+def _finite(value: Any) -> float:
+    found = number_or_none(value)
+    if found is None:
+        raise ValueError("a score is no number")
+    return found

@@ -132,7 +132,8 @@ def _edges(low: float, high: float, logarithmic: bool) -> List[float]:
         high = max(high, low * 1.2)
         return [low * (high / low) ** (place / _BINS) for place in range(_BINS + 1)]
     if high <= low:
-        low, high = low - 0.5, high + 0.5
+        margin = max(0.5, abs(low) * 0.01)  # half a unit is lost beside a very large number
+        low, high = low - margin, high + margin
     return [low + (high - low) * place / _BINS for place in range(_BINS + 1)]
 
 

@@ -19,7 +19,7 @@ from .metadata import FAILED as FAILED
 from .metadata import INTERRUPTED as INTERRUPTED
 from .metadata import RUNNING as RUNNING
 from .metadata import Description as Description
-from .metadata import check_format, difference, new_meta, read_meta
+from .metadata import check_format, difference, new_meta, read_meta, repeats_of
 
 logger = logging.getLogger(__name__)
 
@@ -124,10 +124,8 @@ class ResultsDirectory:
 
     def _listed(self) -> List[Key]:
         """The attempts that the last run was about."""
-        repeats = self.meta.get("total_repeats")
-        if not isinstance(repeats, int):
-            return []
-        return [(name, str(repeat)) for repeat in range(repeats) for name, _ in self._entries()]
+        repeats = range(repeats_of(self.meta))
+        return [(name, str(repeat)) for repeat in repeats for name, _ in self._entries()]
 
     def _entries(self) -> List[Tuple[str, Any]]:
         """The tasks in ``tasks.json``: (task id, dataset item id)."""

@@ -15,6 +15,8 @@ from .stored import number_or_none
 
 logger = logging.getLogger(__name__)
 
+_MOST_REPEATS = 1_000_000
+
 RUNNING, COMPLETED, FAILED, INTERRUPTED = "running", "completed", "failed", "interrupted"
 
 
@@ -62,6 +64,24 @@ def check_format(meta: Mapping[str, Any]) -> None:
             "The results directory was written by a newer version of this package (format {}); "
             "update the package or pass another result_dir.".format(version)
         )
+
+
+def repeats_of(meta: Mapping[str, Any]) -> int:
+    """How often each task was to be run; 0 where ``meta`` does not say.
+
+    Raises:
+        ResultsDirectoryError: So often that no run can have written it.
+    """
+    repeats = number_or_none(meta.get("total_repeats"))
+    if repeats is None or repeats < 1:
+        return 0
+    if repeats > _MOST_REPEATS:
+        raise ResultsDirectoryError(
+            "{} names {:g} repeats; it was not written by this package.".format(
+                layout.META_FILE, repeats
+            )
+        )
+    return int(repeats)
 
 
 def difference(meta: Mapping[str, Any], identity: Identity) -> str:

@@ -17,6 +17,7 @@ from ..errors import ResultsDirectoryError
 from ..models import Identity
 from . import attempts, layout, places
 from .journal import JournalState, Key, Saved, read_state
+from .metadata import repeats_of
 from .stored import (
     ResultRow,
     StoredResults,
@@ -134,11 +135,6 @@ def _has_solution(folder: str) -> bool:
     return os.path.exists(os.path.join(folder, layout.SOLUTION_FILE))
 
 
-def _total_repeats(meta: Mapping[str, Any]) -> int:
-    repeats = number_or_none(meta.get("total_repeats"))
-    return int(repeats) if repeats and repeats > 0 else 0
-
-
 class _Reading:
     """One pass over the attempts of a directory.
 
@@ -151,7 +147,7 @@ class _Reading:
         self._root = root
         self._journal = journal
         self._found = found
-        self._declared = [str(index) for index in range(_total_repeats(meta))]
+        self._declared = [str(index) for index in range(repeats_of(meta))]
         self._record_id = str(meta.get("record_id") or "") if "format_version" in meta else None
         self._experiment = _experiment(meta)
 
@@ -261,7 +257,7 @@ def _expected(
     """Rows of the complete run; a directory without a task list may not yet have all folders."""
     declared = number_or_none(mapping_of(meta.get("benchmark")).get("total_tasks"))
     missing = max(0, int(declared or 0) - len(tasks)) if found else 0
-    return len(rows) + missing * max(1, _total_repeats(meta))
+    return len(rows) + missing * max(1, repeats_of(meta))
 
 
 def _item_text(item_id: Any) -> Optional[str]:

@@ -11,6 +11,7 @@ from ..models import Task
 from ..results import attempts
 from ..results.directory import ResultsDirectory
 from ..results.evaluation_result import evaluation_result
+from ..results.metadata import repeats_of
 from ..results.reader import read_results
 from .options import Path
 from .scoring import Scorer, metrics_by_repeat, names_of
@@ -45,6 +46,6 @@ def rescore(result_dir: Path, evaluators: Evaluators) -> ExperimentResult:
 def _write_result(directory: ResultsDirectory, task_ids: Sequence[str]) -> None:
     found = (attempts.read_task(directory.path, task_id) for task_id in task_ids)
     tasks = [task or Task(task_id, {}) for task, task_id in zip(found, task_ids)]
-    repeats = int(directory.meta.get("total_repeats") or 1)
+    repeats = max(1, repeats_of(directory.meta))
     metrics = metrics_by_repeat(directory.path, tasks, repeats, directory.state)
     directory.write_result(evaluation_result(tasks, repeats, directory.state, metrics))

@@ -12,6 +12,7 @@ from agentloop_experiment_sdk.report.baseline import (
     input_hash,
     load_baseline,
 )
+from agentloop_experiment_sdk.report.gate import gate
 from agentloop_experiment_sdk.report.summary import load_result
 
 
@@ -84,3 +85,30 @@ def test_an_absent_file_is_refused(tmp_path):
 def test_the_input_hash_ignores_the_order_of_keys():
     assert input_hash({"a": 1, "b": 2}) == input_hash({"b": 2, "a": 1}) != input_hash({"a": 1})
     assert input_hash(None) == ""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tries": 0},
+        {"tries": -1},
+        {"tries": 10**400},
+        {"tries": float("inf")},
+        {"passed": 2},
+        {"passed": -1},
+        {"scores": {"em": 10**400}},
+        {"scores": {"em": "1"}},
+        {"scores": []},
+        {"labels": 3},
+    ],
+    ids=range(10),
+)
+def test_a_file_that_no_run_can_have_written_is_refused(tmp_path, change):
+    result = load_result(build(tmp_path / "r", [row("q")]))
+    path = tmp_path / "baseline.json"
+    export_baseline(result, path)
+    document = json.loads(path.read_text("utf-8"))
+    document["items"][0].update(change)
+    path.write_text(json.dumps(document))
+    with pytest.raises(ConfigurationError, match="no baseline file of this version"):
+        gate(result, path)

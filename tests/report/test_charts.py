@@ -60,3 +60,8 @@ def test_cumulative_lines_rise_to_the_top_with_few_points():
 def test_names_are_escaped():
     svg = charts.horizontal_bars({'<img src=x onerror="a()">': 1}, 1)
     assert "<img" not in svg
+
+
+def test_equal_values_of_any_size_have_a_bar():
+    for value in (0.0, -1.0, 1e17, 1e300, -1e300):
+        assert "<rect" in charts.histogram([value] * 3, (), {"mean": value}, str, title="t")

@@ -254,3 +254,20 @@ def test_ids_of_the_dataset_name_no_file(local: LocalAgentLoop, tmp_path: Any) -
     assert not written & set(ids)
     assert {entry.name for entry in tmp_path.iterdir()} == {"r"}
     assert sorted(row["dataset.q"] for row in local.rows()) == sorted(row["q"] for row in rows)
+
+
+@pytest.mark.parametrize("repeats", [10**12, 1e300, 10**400, -1, "x", None, []])
+def test_a_number_of_repeats_that_nobody_asked_for_is_no_reason_to_fill_the_memory(
+    local: LocalAgentLoop, tmp_path: Any, repeats: Any
+) -> None:
+    config, path = config_for(local), tmp_path / "r"
+    run(config, answer, path)
+    meta = json.loads((path / "evaluation_meta.json").read_text())
+    (path / "evaluation_meta.json").write_text(json.dumps(dict(meta, total_repeats=repeats)))
+    works = [load_result, lambda p: deliver(p, config), lambda p: evaluate(p, [exact_match()])]
+    for work in works:
+        if repeats in (10**12, 1e300):
+            with pytest.raises(ResultsDirectoryError, match="repeats; it was not written by"):
+                work(path)
+        else:
+            work(path)
