@@ -40,13 +40,13 @@ from ..results.rows import RowContext
 from ..solutions.call import is_async, prepare
 from ..solutions.fingerprint import fingerprint_of
 from .advice import undelivered_message, unwritable
-from .backlog import Backlog, backlog, unscored
 from .dispatch import Dispatch
 from .engine import Engine
 from .events import Event, RecordCreated, RunFinished, tell
 from .executor import Workers, check_main_guard, given_cluster, make_engine
 from .flow import Flow
 from .invoke import CallFacts
+from .leftovers import Leftovers, leftovers, unscored
 from .loop import call_on, resolve
 from .opening import Opened, Opening, columns_of
 from .record import RecordReporter
@@ -232,7 +232,7 @@ class ExperimentRun:
 
     def _assemble(
         self, opened: Opened, loop: Optional[asyncio.AbstractEventLoop]
-    ) -> Tuple[Flow, Engine, Backlog]:
+    ) -> Tuple[Flow, Engine, Leftovers]:
         settings, directory, api = self._settings, opened.directory, self._api
         assert api is not None
         record_id, due = opened.record.record_id, self._in_order(opened)
@@ -252,7 +252,7 @@ class ExperimentRun:
         self._flow = flow
         if self._stop_asked:
             flow.stop()
-        return flow, engine, backlog(directory, record_id, opened.due, scorer)
+        return flow, engine, leftovers(directory, record_id, opened.due, scorer)
 
     def _in_order(self, opened: Opened) -> Sequence[Attempt]:
         """What is due; rows that may have broken an earlier run's pool come last."""
@@ -299,7 +299,7 @@ class ExperimentRun:
     def _task_facts(self) -> Mapping[str, Any]:
         return {"version": self._settings.version, "parameters": dict(self._settings.parameters)}
 
-    def _run_flow(self, opened: Opened, flow: Flow, left: Backlog, begun: threading.Lock) -> None:
+    def _run_flow(self, opened: Opened, flow: Flow, left: Leftovers, begun: threading.Lock) -> None:
         if not begun.acquire(blocking=False):
             return
         try:

@@ -20,10 +20,10 @@ from ..results.delivery import Outgoing
 from ..results.directory import ResultsDirectory
 from ..results.journal import Key, Saved
 from .advice import unwritable
-from .backlog import already_delivered
 from .dispatch import Dispatch
 from .engine import Engine, Outlet
 from .events import AttemptDone, Event, Progress, RowsDelivered, tell
+from .leftovers import already_delivered
 from .messages import Answered, Delivered, Dropped, Refused, Scored, Stop, Undeliverable, Written
 from .record import RecordReporter
 from .scoring import ScoringPool
@@ -48,7 +48,7 @@ class Closes(Protocol):
 
 
 @dataclass
-class _Progress:
+class _State:
     """What is under way: attempts handed to the engine and not yet settled."""
 
     due: Deque[Attempt]
@@ -70,7 +70,6 @@ class Flow:
         dispatch: The way to SLS.
         settings: The run's settings.
         due: The attempts to run, in order.
-        undelivered: Attempts of earlier runs whose rows are still to be sent.
         tally: Counts, those of earlier runs included.
         clock: Monotonic seconds.
     """
@@ -93,11 +92,11 @@ class Flow:
         self._limits = FailureLimits(
             tally.counts.total, settings.max_failures, settings.stop_if_first
         )
-        self._progress = _Progress(deque(due))
+        self._state = _State(deque(due))
         self._window = 2 * settings.n_workers
         self.starts = Starts(settings, self._inbox, clock)
         self._began = clock()
-        self._delivered = already_delivered(directory, self._progress.due)
+        self._delivered = already_delivered(directory, self._state.due)
         self._in_sls: Set[Key] = set()
         self.finished = threading.Event()
 
@@ -146,12 +145,12 @@ class Flow:
     @property
     def error(self) -> Optional[BaseException]:
         """Why the run was ended early, if it was for an error."""
-        return self._progress.error
+        return self._state.error
 
     @property
     def was_stopped(self) -> bool:
         """Whether the run was ended early."""
-        return self._progress.stopping
+        return self._state.stopping
 
     def run(self, undelivered: Sequence[Saved], unscored: Sequence[Saved] = ()) -> None:
         """Run everything that is due and drain the delivery.
@@ -168,7 +167,7 @@ class Flow:
             self._handle(self._rest())  # it may have been stopped before it began
             self._fill()
             while self._is_executing():
-                self._handle(self._receive())
+                self._handle(self._receive(_TICK_S if self.was_stopped else self.starts.pause))
                 self._fill()
             self._engine.close()
             self._drain()
@@ -182,13 +181,13 @@ class Flow:
     @property
     def grace_left(self) -> float:
         """Seconds that a run which was ended early may still take."""
-        return max(0.5, self._settings.stop_grace - (self._clock() - self._progress.stopped_at))
+        return max(0.5, self._settings.stop_grace - (self._clock() - self._state.stopped_at))
 
     def progress(self) -> Progress:
         """How far the run is now."""
         counts = self._tally.counts
         took = max(self._clock() - self._began, 1e-9)
-        rate = self._progress.done_here / took
+        rate = self._state.done_here / took
         left = counts.total - counts.done
         return Progress(
             counts.total,
@@ -202,7 +201,7 @@ class Flow:
         )
 
     def _is_executing(self) -> bool:
-        state = self._progress
+        state = self._state
         if state.in_flight == 0:
             return bool(state.due) and not state.stopping
         grace = min(RUNNING_GRACE_S, self._settings.stop_grace)
@@ -212,17 +211,16 @@ class Flow:
         return True
 
     def _fill(self) -> None:
-        state = self._progress
+        state = self._state
         while state.due and state.in_flight < self._window and not state.stopping:
             if not self.starts.may_start(state.due[0]):
                 return
             state.in_flight += 1
             self._engine.submit(state.due.popleft())
 
-    def _receive(self) -> List[Any]:
-        """What has come in, at most a batch; waits a little for the first."""
+    def _receive(self, pause: float) -> List[Any]:
+        """What has come in, at most a batch; waits so many seconds for the first."""
         try:
-            pause = _TICK_S if self._progress.stopping else self.starts.pause
             messages = [self._inbox.get(timeout=pause)]
         except queue.Empty:
             return []
@@ -242,7 +240,7 @@ class Flow:
                 if change is not None:
                     self._tell(change)
             elif isinstance(message, Dropped):
-                self._progress.in_flight -= 1
+                self._state.in_flight -= 1
                 self.starts.dropped(message.attempt)
                 if message.error is not None:
                     # the caller cancelled what awaits the run: the same as stop()
@@ -258,7 +256,7 @@ class Flow:
 
     def _settle(self, messages: List[Written]) -> None:
         """Journal the attempts that are on disk, count them and hand their rows on."""
-        self._progress.in_flight -= len(messages)
+        self._state.in_flight -= len(messages)
         written = [(message.result, message.saved) for message in messages if message.saved]
         for message in messages:
             if message.error is not None:
@@ -275,11 +273,11 @@ class Flow:
             self._tell(self.progress())
 
     def _pass_on(self, result: Result, saved: Saved) -> None:
-        self._progress.done_here += 1
+        self._state.done_here += 1
         self._tally.add(saved)
-        self._progress.retrying.pop(saved.key, None)
+        self._state.retrying.pop(saved.key, None)
         if saved.status == "failed" and self._retry(result.attempt):
-            self._progress.retrying[saved.key] = saved
+            self._state.retrying[saved.key] = saved
             return
         self._hand_on(saved, result, afresh=True)
         self._tell(
@@ -292,8 +290,7 @@ class Flow:
                 saved.error,
             )
         )
-        said = None if result is None else result.output.meta.get("error_message")
-        too_many = self._limits.check(saved, said)
+        too_many = self._limits.check(saved, result.output.meta.get("error_message"))
         if too_many is not None:
             self._begin_stop(too_many)
 
@@ -312,7 +309,7 @@ class Flow:
 
     def _retry(self, attempt: Attempt) -> bool:
         """Put a failed attempt in line again if ``row_retries`` allows it."""
-        state = self._progress
+        state = self._state
         if state.stopping or attempt.tries > self._settings.row_retries:
             return False
         state.due.appendleft(replace(attempt, number=attempt.number + 1, tries=attempt.tries + 1))
@@ -333,8 +330,8 @@ class Flow:
         self._tell(RowsDelivered(len(rows)))
 
     def _note_undeliverable(self, message: Undeliverable) -> None:
-        self._progress.undeliverable[message.row.saved.key] = message.reason
-        if len(self._progress.undeliverable) == 1:
+        self._state.undeliverable[message.row.saved.key] = message.reason
+        if len(self._state.undeliverable) == 1:
             logger.error(
                 "A row could not be delivered and stays in %s: %s",
                 self._directory.path,
@@ -342,7 +339,7 @@ class Flow:
             )
 
     def _begin_stop(self, error: Optional[BaseException]) -> None:
-        state = self._progress
+        state = self._state
         if state.error is None:
             state.error = error
         if state.stopping:
@@ -355,19 +352,19 @@ class Flow:
 
     def _drain(self) -> None:
         """Wait for the pipeline, then for SLS; what a stop leaves over stays in the outbox."""
-        for saved in self._progress.retrying.values():
+        for saved in self._state.retrying.values():
             self._hand_on(saved, None, afresh=True)
-        while self._scoring and self._scoring.waiting and not self._progress.stopping:
-            self._handle(self._receive_soon())
+        while self._scoring and self._scoring.waiting and not self._state.stopping:
+            self._handle(self._receive(_TICK_S))
         self._handle(self._rest())
-        while self._dispatch.waiting_for_pipeline and not self._progress.stopping:
-            self._handle(self._receive_soon())
+        while self._dispatch.waiting_for_pipeline and not self._state.stopping:
+            self._handle(self._receive(_TICK_S))
         delivery = self._dispatch.delivery
         delivery.drain()
         while not delivery.is_drained(self._settings.drain_timeout):
-            if self._progress.stopping and self._stop_time_is_up():
+            if self._state.stopping and self._stop_time_is_up():
                 break
-            self._handle(self._receive_soon())
+            self._handle(self._receive(_TICK_S))
         self._close()
         self._handle(self._rest())
 
@@ -378,16 +375,10 @@ class Flow:
             self._scoring.close()
 
     def _stop_time_is_up(self) -> bool:
-        return self._clock() - self._progress.stopped_at >= self._settings.stop_grace
-
-    def _receive_soon(self) -> List[Any]:
-        try:
-            first = self._inbox.get(timeout=_TICK_S)
-        except queue.Empty:
-            return []
-        return [first] + self._rest()
+        return self._clock() - self._state.stopped_at >= self._settings.stop_grace
 
     def _rest(self) -> List[Any]:
+        """All that has come in."""
         messages: List[Any] = []
         while True:
             try:

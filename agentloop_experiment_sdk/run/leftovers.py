@@ -12,16 +12,16 @@ from .scoring import Scorer
 
 
 @dataclass(frozen=True)
-class Backlog:
+class Leftovers:
     """What earlier runs left over: rows to send, and rows that only lack local scores."""
 
     undelivered: List[Saved]
     unscored: List[Saved]
 
 
-def backlog(
+def leftovers(
     directory: ResultsDirectory, record_id: str, due: Sequence[Attempt], scorer: Optional[Scorer]
-) -> Backlog:
+) -> Leftovers:
     """What is left over besides the attempts that are due.
 
     Args:
@@ -33,10 +33,10 @@ def backlog(
     again = {attempt.key for attempt in due}
     undelivered = [saved for saved in directory.undelivered(record_id) if saved.key not in again]
     if scorer is None:
-        return Backlog(undelivered, [])
+        return Leftovers(undelivered, [])
     known = again.union(saved.key for saved in undelivered)
     done = (saved for saved in directory.state.saved.values() if saved.key not in known)
-    return Backlog(undelivered, unscored(done, scorer))
+    return Leftovers(undelivered, unscored(done, scorer))
 
 
 def unscored(done: Iterable[Saved], scorer: Scorer) -> List[Saved]:
