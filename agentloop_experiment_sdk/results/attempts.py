@@ -170,8 +170,12 @@ def latency_of(document: Mapping[str, Any]) -> Optional[float]:
 
 
 def names_another(document: Mapping[str, Any], experiment: str) -> bool:
-    """Whether a ``solution.json`` says that it belongs to another experiment."""
-    return bool(attempt_facts(document).get("experiment", experiment) != experiment)
+    """Whether a ``solution.json`` says that it belongs to another experiment than this known one.
+
+    "" stands for an experiment that is not known.
+    """
+    named = attempt_facts(document).get("experiment", experiment)
+    return experiment != "" and named != experiment
 
 
 def saved_from_disk(root: str, key: Key, experiment: str) -> Optional[Saved]:

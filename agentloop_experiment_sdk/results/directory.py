@@ -306,7 +306,7 @@ class ResultsDirectory:
 
     def _read(self) -> None:
         meta = read_meta(self._file(layout.META_FILE))
-        check_format(meta)
+        check_format(self.path, meta)
         if archive.is_unfinished(meta):
             target = archive.finish(self.path, meta)
             logger.warning("Finished moving the earlier results of %s to %s.", self.path, target)

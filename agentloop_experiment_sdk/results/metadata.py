@@ -52,8 +52,8 @@ def read_meta(path: str) -> Dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def check_format(meta: Mapping[str, Any]) -> None:
-    """Refuse what a newer version wrote.
+def check_format(root: str, meta: Mapping[str, Any]) -> None:
+    """Refuse a results directory that a newer version wrote.
 
     Raises:
         ResultsDirectoryError: The format's version is not one of ours.
@@ -61,8 +61,10 @@ def check_format(meta: Mapping[str, Any]) -> None:
     version = meta.get("format_version", layout.FORMAT_VERSION)
     if not isinstance(version, int) or version > layout.FORMAT_VERSION:
         raise ResultsDirectoryError(
-            "The results directory was written by a newer version of this package (format {}); "
-            "update the package or pass another result_dir.".format(version)
+            "{} was written by a newer version of this package (results format {}; this one knows "
+            "up to {}); upgrade agentloop-experiment-sdk or give another directory.".format(
+                root, version, layout.FORMAT_VERSION
+            )
         )
 
 

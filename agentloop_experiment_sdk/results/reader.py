@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 import os
 import re
+from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ..errors import ResultsDirectoryError
 from ..models import Identity
 from . import attempts, layout, places
 from .journal import JournalState, Key, Saved, read_state
-from .metadata import repeats_of
+from .metadata import check_format, repeats_of
 from .stored import (
     ResultRow,
     StoredResults,
@@ -26,6 +27,8 @@ from .stored import (
     number_or_none,
     read_task_meta,
 )
+
+_NOT_MEASURED = -1.0
 
 
 def read_results(path: Union[str, "os.PathLike[str]"]) -> StoredResults:
@@ -44,7 +47,7 @@ def read_results(path: Union[str, "os.PathLike[str]"]) -> StoredResults:
     root = os.path.abspath(os.fspath(path))
     names = _entry_names(root)
     meta = layout.read_json_object(os.path.join(root, layout.META_FILE)) or {}
-    _check_version(root, meta)
+    check_format(root, meta)
     listed = _listed_tasks(root)
     tasks = _found_tasks(root, names) if listed is None else listed
     if not meta and not tasks:
@@ -70,15 +73,6 @@ def _entry_names(root: str) -> List[str]:
             "The results directory {} cannot be read: {}. Give the directory itself, "
             "not a file in it.".format(root, error.strerror or error)
         ) from error
-
-
-def _check_version(root: str, meta: Mapping[str, Any]) -> None:
-    version = meta.get("format_version", layout.FORMAT_VERSION)
-    if not isinstance(version, int) or version > layout.FORMAT_VERSION:
-        raise ResultsDirectoryError(
-            "{} was written in results format {}, and this version reads up to {}; "
-            "upgrade agentloop-experiment-sdk.".format(root, version, layout.FORMAT_VERSION)
-        )
 
 
 def _no_results(root: str, names: Sequence[str]) -> ResultsDirectoryError:
@@ -197,14 +191,16 @@ class _Reading:
         saved = self._journal.saved.get(key)
         if saved is not None and saved.size == size:
             return saved
-        solution = layout.read_json_object(path)
-        if solution is None or not isinstance(solution.get("success"), bool):
+        document = attempts.read_solution(self._root, key)
+        if document is None or attempts.names_another(document, self._experiment):
             return None
-        meta = mapping_of(solution.get("meta"))
-        facts = mapping_of(meta.get(layout.ATTEMPT_KEY))
-        if self._experiment and facts.get("experiment", self._experiment) != self._experiment:
-            return None
-        return _saved_from_files(folder, key, solution["success"], meta, facts, size)
+        saved = attempts.saved_of(document, key, size)
+        latency = attempts.latency_of(document)
+        return replace(
+            saved,
+            latency_ms=_NOT_MEASURED if latency is None else latency,
+            usage=_usage(folder) or saved.usage,
+        )
 
 
 def _experiment(meta: Mapping[str, Any]) -> str:
@@ -215,40 +211,13 @@ def _experiment(meta: Mapping[str, Any]) -> str:
         return ""
 
 
-def _saved_from_files(
-    folder: str,
-    key: Key,
-    success: bool,
-    meta: Mapping[str, Any],
-    facts: Mapping[str, Any],
-    size: int,
-) -> Saved:
-    status = "success" if success else "failed"
-    if success and meta.get("skipped") is True:
-        status = "skipped"
-    latency = number_or_none(facts.get("latency_ms"))
-    return Saved(
-        key[0],
-        key[1],
-        int(number_or_none(facts.get("number")) or 1),
-        status,
-        _NOT_MEASURED if latency is None else latency,
-        size,
-        _usage(folder, meta),
-        "" if success else str(meta.get("error_type") or "UnknownError"),
-    )
-
-
-_NOT_MEASURED = -1.0
-
-
-def _usage(folder: str, meta: Mapping[str, Any]) -> Dict[str, Tuple[int, int]]:
-    """Tokens by model from ``stats.json``, which may name several models, else from the answer."""
+def _usage(folder: str) -> Dict[str, Tuple[int, int]]:
+    """Tokens by model from ``stats.json``, which may name several models; an answer names one."""
     stats = layout.read_json_object(os.path.join(folder, layout.STATS_FILE)) or {}
     usage: Dict[str, Tuple[int, int]] = {}
     for model, counts in mapping_of(stats.get("chat_usage")).items():
         usage.update(attempts.chat_usage(dict(mapping_of(counts), model=model)))
-    return usage or dict(attempts.chat_usage(meta.get("usage")))
+    return usage
 
 
 def _expected(

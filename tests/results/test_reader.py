@@ -7,7 +7,7 @@ import pytest
 from results_builder import Builder, build, build_plain, row, task_id_of, write_score
 
 from agentloop_experiment_sdk.errors import ResultsDirectoryError
-from agentloop_experiment_sdk.results import layout
+from agentloop_experiment_sdk.results import attempts, layout
 from agentloop_experiment_sdk.results.reader import read_results
 from agentloop_experiment_sdk.results.stored import number_or_none
 
@@ -87,6 +87,16 @@ def test_a_row_without_a_journal_line_is_read_from_its_file(tmp_path):
     assert (a.status, a.number, a.latency_ms, a.delivered) == ("success", 3, 9.0, False)
     assert (b.status, b.error_type, b.usage) == ("failed", "Boom", {"unknown": (1, 0)})
     assert c.status == "skipped"
+
+
+def test_an_error_is_named_alike_with_and_without_a_journal_line(tmp_path):
+    folder = tmp_path / "task_1" / "0"
+    folder.mkdir(parents=True)
+    meta = {"error_type": {"kind": "Boom"}}
+    (folder / "solution.json").write_text(json.dumps({"success": False, "meta": meta}))
+    saved = attempts.saved_from_disk(str(tmp_path), ("task_1", "0"), "")
+    found = next(read_results(tmp_path).rows())
+    assert found.error_type == saved.error == '{"kind":"Boom"}'
 
 
 def test_torn_and_empty_files_are_incomplete_rows(tmp_path):
