@@ -17,7 +17,7 @@ from ..solutions.call import failure_from
 from .cluster import Cluster, broken
 from .deadlines import too_many_stuck
 from .engine import Outlet, wait_for
-from .remote import Answered, run_parcel
+from .remote import Reply, run_parcel
 
 _LOST_TRIES = 3
 
@@ -176,11 +176,11 @@ class PoolEngine:
                 self._isolated = None
 
     def _ended(self, attempt: Attempt, future: Future[Any]) -> None:
-        alone = not self._note_break() if _is_break(future) else False
+        alone = _is_break(future) and self._note_break()
         self._forget(attempt)
         error = _error_of(future)
         if error is None:
-            self._take_answer(attempt, future.result())
+            self._take_reply(attempt, future.result())
         elif self._stopping:
             self._outlet.dropped(attempt, None)
         elif isinstance(error, concurrent.futures.BrokenExecutor):
@@ -192,19 +192,19 @@ class PoolEngine:
             self._failed(attempt, error)
         self._submitter.call(self._begin)
 
-    def _take_answer(self, attempt: Attempt, answered: Optional[Answered]) -> None:
-        if answered is None:
+    def _take_reply(self, attempt: Attempt, reply: Optional[Reply]) -> None:
+        if reply is None:
             with self._lock:
                 self._kit_wanted.add(attempt.key)
             self._again(attempt)
-        elif answered.stopped and not answered.output.success:
+        elif reply.stopped and not reply.output.success:
             self._outlet.dropped(attempt, None)
-        elif answered.left_behind > self._at_once:
+        elif reply.left_behind > self._at_once:
             self._outlet.dropped(attempt, too_many_stuck(self._at_once))
         else:
             with self._lock:
                 self._cluster.suspects.discard(attempt.key)
-            self._outlet.result(answered.result(attempt))
+            self._outlet.result(reply.result(attempt))
 
     def _failed(self, attempt: Attempt, error: BaseException) -> None:
         """The worker, or the way to it, failed; what a solution raises comes as an answer."""
@@ -246,14 +246,13 @@ class PoolEngine:
             return self._lost[attempt.key] < _LOST_TRIES
 
     def _note_break(self) -> bool:
-        """Note what was in flight when a pool broke; False when that was one attempt."""
+        """Note what was in flight when a pool broke; whether that was one attempt alone."""
         with self._lock:
-            in_flight = set(self._running)
-            if not self._is_broken and not self._stopping:
-                self._cluster.suspects |= in_flight
-            company = self._is_broken or self._stopping or len(in_flight) > 1
+            first = not self._is_broken and not self._stopping
             self._is_broken = True
-            return company
+            if first:
+                self._cluster.suspects.update(self._running)
+            return first and len(self._running) == 1
 
 
 def _is_break(future: Future[Any]) -> bool:

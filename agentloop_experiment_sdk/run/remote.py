@@ -12,7 +12,6 @@ import threading
 from dataclasses import dataclass
 from typing import List, Optional, Tuple, Union
 
-from ..jsontext import to_jsonable
 from ..models import Attempt, Result, SolutionOutput
 from ..solutions.call import Prepared
 from .invoke import Call, CallFacts, invoke
@@ -40,7 +39,7 @@ class Parcel:
 
 
 @dataclass(frozen=True)
-class Answered:
+class Reply:
     """What comes back; the task stays where it is, with the driver.
 
     ``stopped``: the run's own stop ended the call. ``left_behind``: how many calls of this worker
@@ -67,7 +66,7 @@ class Answered:
         )
 
 
-def run_parcel(parcel: Parcel) -> Optional[Answered]:
+def run_parcel(parcel: Parcel) -> Optional[Reply]:
     """Call the solution for one attempt; runs in a worker. None: the worker lacks the kit.
 
     Raises:
@@ -87,8 +86,8 @@ def run_parcel(parcel: Parcel) -> Optional[Answered]:
             result, late = _invoked_within(kit.timeout, call, kit.solution)
     finally:
         WATCH.remove(call)
-    return Answered(
-        _plain(result.output),
+    return Reply(
+        result.output,
         result.started_at,
         result.finished_at,
         result.latency_ms,
@@ -159,14 +158,3 @@ def _count_left_behind() -> int:
     if _late_threads:
         _late_threads[:] = [thread for thread in _late_threads if thread.is_alive()]
     return len(_late_threads)
-
-
-def _plain(output: SolutionOutput) -> SolutionOutput:
-    """The output as JSON values, which is how it is stored: they always can be pickled, and the
-    driver needs none of the libraries that made them."""
-    return SolutionOutput(
-        output.success,
-        to_jsonable(output.output),
-        to_jsonable(output.trajectory),
-        to_jsonable(output.meta),
-    )

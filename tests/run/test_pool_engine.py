@@ -24,7 +24,7 @@ from agentloop_experiment_sdk.models import Attempt, Result, SolutionOutput, Tas
 from agentloop_experiment_sdk.run.cluster import Cluster, size_of
 from agentloop_experiment_sdk.run.engine import Outlet
 from agentloop_experiment_sdk.run.pool import PoolEngine
-from agentloop_experiment_sdk.run.remote import Answered, Parcel, get_ready
+from agentloop_experiment_sdk.run.remote import Parcel, Reply, get_ready
 
 
 @pytest.fixture(autouse=True)
@@ -65,9 +65,9 @@ class ByHand(Executor):
         self.future(number).set_result(answered(**changes))
 
 
-def answered(success: bool = True, **changes: Any) -> Answered:
+def answered(success: bool = True, **changes: Any) -> Reply:
     output = SolutionOutput(success, "answer")
-    return Answered(output, 1, 2, 1.0, None, **changes)
+    return Reply(output, 1, 2, 1.0, None, **changes)
 
 
 def attempt(number: int) -> Attempt:

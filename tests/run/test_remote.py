@@ -19,7 +19,7 @@ from run_support import wait_until
 from agentloop_experiment_sdk.errors import ConfigurationError
 from agentloop_experiment_sdk.models import Attempt, SolutionOutput, Task
 from agentloop_experiment_sdk.run.kit import KITS, Kit, KitStore, packed
-from agentloop_experiment_sdk.run.remote import Answered, Parcel, get_ready, run_parcel, stop_run
+from agentloop_experiment_sdk.run.remote import Parcel, Reply, get_ready, run_parcel, stop_run
 from agentloop_experiment_sdk.run.stopwatch import WATCH, StopWatch
 from agentloop_experiment_sdk.scope import current_scope
 from agentloop_experiment_sdk.solutions.call import prepare
@@ -41,7 +41,7 @@ def sent(
     return parcel
 
 
-def answered(parcel: Parcel) -> Answered:
+def answered(parcel: Parcel) -> Reply:
     answer = run_parcel(parcel)
     assert answer is not None
     return answer
@@ -60,7 +60,7 @@ def test_an_answer_has_the_output_the_times_and_the_trace() -> None:
 
 def test_an_answer_is_plain_and_can_travel() -> None:
     answer = answered(sent(unpicklable))
-    again: Answered = pickle.loads(pickle.dumps(answer))
+    again: Reply = pickle.loads(pickle.dumps(answer))
     assert again.output.output["items"] == [0, 1, 2]
 
 
@@ -170,7 +170,7 @@ class Waiting:
         return "never"
 
 
-def stopped_while_it_runs(parcel: Parcel, stop: Any) -> Answered:
+def stopped_while_it_runs(parcel: Parcel, stop: Any) -> Reply:
     Waiting.begun.clear()
     answers = []
     thread = threading.Thread(target=lambda: answers.append(answered(parcel)))
