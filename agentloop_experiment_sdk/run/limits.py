@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Deque, Dict, Hashable, List, Mapping, Optional, Sequence, Tuple
 
 from ..models import Result
+from .events import LimitChanged
 
 AUTO = (1, 64)
 AUTO_BEGIN = 4
@@ -64,15 +65,6 @@ class Signal:
     refusal: str = ""
     retry_after: Optional[float] = None
     latency_s: Optional[float] = None
-
-
-@dataclass(frozen=True)
-class Change:
-    """The concurrency limit went from ``before`` to ``after``; ``reason`` as in ``429``."""
-
-    before: int
-    after: int
-    reason: str
 
 
 def signal_of(result: Result) -> Signal:
@@ -199,7 +191,7 @@ class Limits:
         self._learned.start(key, now)
         self._spread.start(now)
 
-    def refused(self, key: Hashable, now: float, signal: Signal) -> Optional[Change]:
+    def refused(self, key: Hashable, now: float, signal: Signal) -> Optional[LimitChanged]:
         """The agent refused a call inside a running attempt, which may go on and try again."""
         if not self._adaptive:
             return None
@@ -214,7 +206,7 @@ class Limits:
         self._peak = self._limit
         return self._step_down(signal.refusal)
 
-    def ended(self, key: Hashable, now: float, signal: Signal) -> Optional[Change]:
+    def ended(self, key: Hashable, now: float, signal: Signal) -> Optional[LimitChanged]:
         """An attempt ends; the change of the limit that follows, if one does."""
         change = None
         if signal.refusal:
@@ -233,7 +225,7 @@ class Limits:
         """An attempt came to nothing."""
         self._running.pop(key, None)
 
-    def _end_round(self, now: float) -> Optional[Change]:
+    def _end_round(self, now: float) -> Optional[LimitChanged]:
         full, self._was_full, self._ended = self._was_full, False, 0
         if self._latency.has_grown():
             self._speeding_up = False
@@ -249,13 +241,13 @@ class Limits:
             wanted = min(wanted, max(self._limit, self._peak - 1))
         self._limit = min(float(self._high), wanted)
 
-    def _step_down(self, reason: str) -> Optional[Change]:
+    def _step_down(self, reason: str) -> Optional[LimitChanged]:
         before = self.limit
         self._speeding_up = False
         self._limit = max(float(self._low), int(self._limit * SLOWER))
         self._was_full, self._ended = False, 0
         self._latency.forget_round()
-        return Change(before, self.limit, reason) if self.limit < before else None
+        return LimitChanged(before, self.limit, reason) if self.limit < before else None
 
 
 class _LearnedPace:

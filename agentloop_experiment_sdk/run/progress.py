@@ -50,7 +50,6 @@ class ProgressLog:
         self._clock = clock
         self._next_at = clock() + LOG_EVERY_S
         self._percent = 0
-        self._last: Optional[Progress] = None
 
     def __call__(self, event: Event) -> None:
         """Log what is worth a line."""

@@ -79,8 +79,7 @@ class Starts:
     def regulate(self, message: Union[Answered, Refused]) -> Optional[LimitChanged]:
         """Take in what an agent said; the step down that follows, if one does."""
         heard = self._limits.ended if isinstance(message, Answered) else self._limits.refused
-        change = heard(message.attempt.key, self._clock(), message.signal)
-        return LimitChanged(change.before, change.after, change.reason) if change else None
+        return heard(message.attempt.key, self._clock(), message.signal)
 
     def dropped(self, attempt: Attempt) -> None:
         """An attempt came to nothing."""

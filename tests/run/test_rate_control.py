@@ -10,7 +10,8 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from agentloop_experiment_sdk.models import Attempt, Result, SolutionOutput, Task
-from agentloop_experiment_sdk.run.limits import Change, Limits, Pace, Signal, signal_of
+from agentloop_experiment_sdk.run.events import LimitChanged
+from agentloop_experiment_sdk.run.limits import Limits, Pace, Signal, signal_of
 
 OK, REFUSED = "", "429"
 
@@ -68,7 +69,7 @@ class Run:
     def __init__(self, clock: Clock, limits: Limits, agent: Any) -> None:
         self.clock, self.limits, self.agent = clock, limits, agent
         self.answers: List[Tuple[float, str]] = []
-        self.changes: List[Change] = []
+        self.changes: List[LimitChanged] = []
         self.most_running = 0
         self._serial = itertools.count()
         self._ends: List[Tuple[float, int, str, float]] = []
@@ -167,7 +168,7 @@ def test_an_agent_without_limits_gets_all_workers() -> None:
 def test_a_change_says_from_where_to_where_and_why() -> None:
     limits = Limits(32, 1, 20)
     limits.started("a", 1.0)
-    assert limits.ended("a", 2.0, Signal("429")) == Change(20, 16, "429")
+    assert limits.ended("a", 2.0, Signal("429")) == LimitChanged(20, 16, "429")
 
 
 def test_refusals_of_attempts_begun_before_a_step_down_do_not_count_again() -> None:
@@ -175,13 +176,13 @@ def test_refusals_of_attempts_begun_before_a_step_down_do_not_count_again() -> N
     for key in range(20):
         limits.started(key, 0.0)
     changes = [limits.ended(key, 1.0, Signal("503")) for key in range(20)]
-    assert [change for change in changes if change] == [Change(20, 16, "503")]
+    assert [change for change in changes if change] == [LimitChanged(20, 16, "503")]
 
 
 def test_a_refusal_is_heard_while_the_attempt_still_tries_again() -> None:
     limits = Limits(32, 1, 20)
     limits.started("a", 0.0)
-    assert limits.refused("a", 0.1, Signal("429", retry_after=3.0)) == Change(20, 16, "429")
+    assert limits.refused("a", 0.1, Signal("429", retry_after=3.0)) == LimitChanged(20, 16, "429")
     assert limits.wait(0.1) == pytest.approx(3.0)
     assert limits.ended("a", 3.5, Signal("429", latency_s=0.2)) is None
 
