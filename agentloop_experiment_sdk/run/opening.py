@@ -14,7 +14,7 @@ from ..plan.config import AgentLoopConfig
 from ..plan.tasks import check_columns, load_tasks
 from ..results.directory import INTERRUPTED, Description, ResultsDirectory
 from ..results.journal import Saved
-from ..results.stored import number_or_none
+from ..results.stored import mapping_of, number_or_none
 from .advice import unwritable
 from .record import OpenRecord, RecordOpener, RecordReporter
 from .settings import RunSettings
@@ -199,7 +199,7 @@ def _say_what_is_skipped(
     done = len(directory.state.saved.keys() - {attempt.key for attempt in due})
     if not done:
         return
-    solution: Dict[str, Any] = dict(earlier.get("solution") or {})
+    solution = mapping_of(earlier.get("solution"))
     changed = solution.get("hash") not in (None, directory.meta["solution"].get("hash"))
     age_s = now - (number_or_none(earlier.get("experiment_start_time")) or now * 1000) / 1000
     logger.warning(
