@@ -26,6 +26,12 @@ def one_line(text: str) -> str:
     return "".join("\ufffd" if _unsafe(char) else char for char in spaced)
 
 
+def excerpt(text: str, most: int) -> str:
+    """``text`` as ``one_line``, white space joined; ``…`` stands for what is beyond ``most``."""
+    joined = " ".join(text.split())
+    return one_line(joined if len(joined) <= most else joined[:most] + "…")
+
+
 def _unsafe(char: str) -> bool:
     # joiners hold emoji and some scripts together and cannot reorder anything
     return unicodedata.category(char) in _UNSAFE and char not in "\u200c\u200d"

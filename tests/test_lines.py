@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentloop_experiment_sdk.lines import each_line, no_command, one_line, terminal_json
+from agentloop_experiment_sdk.lines import each_line, excerpt, no_command, one_line, terminal_json
 
 
 @given(st.text())
@@ -58,3 +58,8 @@ def test_json_for_a_terminal_is_the_same_json(text: str) -> None:
 def test_a_line_is_no_command_to_a_ci_system(text: str, shown: str) -> None:
     assert no_command(text) == shown
     assert no_command(shown) == shown
+
+
+def test_an_excerpt_is_one_line_and_says_when_it_is_cut() -> None:
+    assert excerpt(" two\n  words \x1b ", 40) == "two words \ufffd"
+    assert excerpt("12345", 5) == "12345" and excerpt("123456", 5) == "12345…"

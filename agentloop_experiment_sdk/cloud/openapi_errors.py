@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Iterable, Optional, Tuple
 
 from ..errors import CloudError
+from ..lines import excerpt
 
 _LONGEST_REASON = 600
 # (text of the network error, code, retryable, ambiguous); the first match counts
@@ -147,8 +148,7 @@ def _text(value: Any) -> Optional[str]:
 
 
 def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _LONGEST_REASON else text[:_LONGEST_REASON] + "…"
+    return excerpt(text, _LONGEST_REASON)
 
 
 def _seconds(milliseconds: Any) -> Optional[float]:

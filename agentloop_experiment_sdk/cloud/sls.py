@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ..errors import CloudError
+from ..lines import excerpt
 from .limits import Contents
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ class SlsLogstore:
 
     def _translated(self, error: Any) -> CloudError:
         code = str(error.get_error_code() or "")
-        detail = _short(str(error.get_error_message() or ""))
+        detail = excerpt(str(error.get_error_message() or ""), _LONGEST_DETAIL)
         if code == _NETWORK_CODE and "Request is failed" not in detail:
             return self._unreachable(detail)
         status = int(error.get_resp_status() or 0)
@@ -264,11 +265,6 @@ def _reach_directly(client: Any) -> None:
     session = getattr(client, "_session", None)
     if session is not None:
         session.trust_env = False
-
-
-def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _LONGEST_DETAIL else text[:_LONGEST_DETAIL] + "…"
 
 
 def _retry_after(headers: Any) -> Optional[float]:

@@ -27,10 +27,12 @@ from typing import (
 
 from ..cloud.access import AccessKey, Credentials, CredentialsProvider, access_key
 from ..errors import CredentialsError
+from ..lines import excerpt
 
 logger = logging.getLogger(__name__)
 
 _DIRECT_MODES = ("AK", "StsToken")
+_LONGEST_REASON = 600
 _LIBRARY_LOGGERS = ("credentials", "apscheduler.scheduler")
 _Signature = Tuple[int, int, int]
 
@@ -292,4 +294,4 @@ def _names(profiles: List[Dict[str, Any]]) -> str:
 
 def _reason(error: Exception) -> str:
     text = str(getattr(error, "message", None) or error) or type(error).__name__
-    return " ".join(text.split())[:600].rstrip(".")
+    return excerpt(text, _LONGEST_REASON).rstrip(".")

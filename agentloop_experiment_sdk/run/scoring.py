@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..evaluate.evaluator import NamedEvaluator, evaluate_output, missing_evaluators
 from ..evaluate.metric import MetricResult
-from ..lines import one_line
+from ..lines import excerpt
 from ..models import SolutionOutput, Task
 from ..results import attempts, layout, places
 from ..results.aggregate import aggregate_metrics
@@ -26,7 +26,7 @@ Scores = Mapping[str, Any]
 logger = logging.getLogger(__name__)
 
 SCORERS = 4
-_SAID = 300  # most characters of an error in a log line
+_LONGEST_MESSAGE = 300
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Scorer:
                 logger.warning(
                     "The evaluator %s gave a row no score: %s. Others like it are not logged.",
                     result.name,
-                    one_line(" ".join(str(result.message).split())[:_SAID]).rstrip("."),
+                    excerpt(str(result.message), _LONGEST_MESSAGE).rstrip("."),
                 )
 
     def lacks(self, key: Key) -> bool:

@@ -6,14 +6,14 @@ import logging
 from typing import Any, Dict, Iterable, List, Optional, Union
 
 from ..errors import TooManyFailuresError
-from ..lines import one_line
+from ..lines import excerpt, one_line
 from ..results.journal import Key, Saved
 from .record import Counts
 
 logger = logging.getLogger(__name__)
 
 _FIRST = 10
-_SAID = 300  # most characters of a failure's message in a log line
+_LONGEST_MESSAGE = 300
 
 
 class Tally:
@@ -84,7 +84,7 @@ class FailureLimits:
                 logger.warning(
                     "A row failed: %s: %s. Further failures are counted only.",
                     one_line(saved.error),
-                    one_line(" ".join(str(message).split())[:_SAID]).rstrip("."),
+                    excerpt(str(message), _LONGEST_MESSAGE).rstrip("."),
                 )
         alike = self._first_alike(saved)
         if alike and self._stop_if_first:
