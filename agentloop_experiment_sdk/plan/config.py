@@ -6,8 +6,7 @@ Every script imports this module, so it stays light: the rest of the room is imp
 from __future__ import annotations
 
 import re
-import threading
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
 from ..errors import CloudError, ConfigurationError, ExperimentError, PlanError
 
@@ -167,12 +166,13 @@ def _check_optional_text(name: str, value: Any) -> None:
 
 def _resolve(config: AgentLoopConfig, project: Optional[str], api: AgentLoopApi) -> Plan:
     from ..models import Plan
+    from .asking import Asked
 
     place = "experiment plan {!r} of agent space {!r} in region {}".format(
         config.experiment_plan_id, config.agent_space, config.region_id
     )
     # asked at the same time: one round trip less before the first row
-    space = None if project else _Asked(lambda: _project_of_space(config, api))
+    space = None if project else Asked(lambda: _project_of_space(config, api))
     answer = _ask_plan(config, api, place)
     _check_type(answer, place)
     dataset = _text(answer, "datasetId")
@@ -264,27 +264,3 @@ def _ids(value: Any) -> Tuple[str, ...]:
     """The selected ids in the plan's order, each once."""
     items = value if isinstance(value, list) else []
     return tuple(dict.fromkeys(str(item) for item in items if item is not None))
-
-
-class _Asked:
-    """A question asked on a thread of its own; a daemon, so that it never holds up the exit."""
-
-    def __init__(self, ask: Callable[[], str]) -> None:
-        self._answer: Union[str, Exception] = ""
-        self._ask = ask
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._answer = self._ask()
-        except Exception as error:
-            self._answer = error
-
-    def result(self) -> str:
-        """The answer, or its error raised here; waits in slices, so that Ctrl-C is seen."""
-        while self._thread.is_alive():
-            self._thread.join(0.1)
-        if isinstance(self._answer, Exception):
-            raise self._answer
-        return self._answer

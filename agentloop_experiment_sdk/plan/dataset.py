@@ -10,7 +10,8 @@ from ..cloud.agentloop import AgentLoopApi
 from ..errors import CloudError, ConfigurationError
 from ..jsontext import sls_text
 from ..models import Plan
-from .paging import PAGE_ROWS, Query, Row, Table, fetch, in_waves
+from .asking import in_waves
+from .paging import PAGE_ROWS, Query, Row, Table, fetch
 from .sql import Selection, literal, parse_selection
 
 logger = logging.getLogger(__name__)

@@ -9,22 +9,20 @@ interchangeable. A dataset without the column ``id`` is ordered by all columns f
 from __future__ import annotations
 
 import logging
-import threading
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..errors import CloudError
+from .asking import IN_FLIGHT, together
 from .sql import Selection, identifier
 
 logger = logging.getLogger(__name__)
 
 PAGE_ROWS = 100
-_IN_FLIGHT = 4
 # refusals that another statement would meet as well
 _NOT_THE_SQL = (None, 401, 403, 404)
 
 Row = Sequence[Any]
 Query = Callable[[str], Tuple[List[str], List[Row]]]
-_T = TypeVar("_T")
 
 
 class Table(NamedTuple):
@@ -67,43 +65,6 @@ def fetch(query: Query, selection: Selection, most: Optional[int] = None) -> Tab
     rows = rows + _pages(query, selection, order, PAGE_ROWS, wanted)
     rows = _settle_blocks(query, selection, columns, rows)
     return Table(columns, rows, len(rows) == wanted)
-
-
-def together(calls: Sequence[Callable[[], _T]]) -> List[_T]:
-    """The answers of calls made at the same time; the first error is raised.
-
-    Daemon threads, waited for in slices: an interrupted process neither hangs nor lingers.
-    """
-    if len(calls) == 1:
-        return [calls[0]()]
-    answers: List[Any] = [None] * len(calls)
-
-    def run(at: int) -> None:
-        try:
-            answers[at] = (calls[at](), None)
-        except BaseException as error:
-            answers[at] = (None, error)
-
-    threads = [threading.Thread(target=run, args=(at,), daemon=True) for at in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        while thread.is_alive():
-            thread.join(0.1)
-    for _, error in answers:
-        if error is not None:
-            raise error
-    return [answer for answer, _ in answers]
-
-
-def in_waves(calls: Sequence[Callable[[], _T]], enough: Callable[[List[_T]], bool]) -> List[_T]:
-    """The answers in order, a few calls at a time, until ``enough`` of them are there."""
-    answers: List[_T] = []
-    for start in range(0, len(calls), _IN_FLIGHT):
-        answers += together(calls[start : start + _IN_FLIGHT])
-        if enough(answers):
-            break
-    return answers
 
 
 def _first_page(
@@ -160,7 +121,7 @@ def _pages(
             if len(page) < count:
                 return rows
         start += width * PAGE_ROWS
-        width = min(2 * width, _IN_FLIGHT)
+        width = min(2 * width, IN_FLIGHT)
     return rows
 
 

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentloop_experiment_sdk.errors import CloudError
-from agentloop_experiment_sdk.plan.paging import PAGE_ROWS, fetch, together
+from agentloop_experiment_sdk.plan.asking import together
+from agentloop_experiment_sdk.plan.paging import PAGE_ROWS, fetch
 from agentloop_experiment_sdk.plan.sql import Selection, parse_selection
 
 
