@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Optional, Protocol, Tuple
+from typing import NamedTuple, Optional, Protocol, Tuple
 from urllib.parse import urlsplit
 
 from ..errors import ConfigurationError, CredentialsError
@@ -12,6 +12,14 @@ from ..errors import ConfigurationError, CredentialsError
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?")
 _IPV6 = re.compile(r"[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*(%25[A-Za-z0-9._~-]+)?")
 _LOOPBACK = re.compile(r"(.*\.)?localhost|127(\.[0-9]{1,3}){3}|::1|::ffff:127(\.[0-9]{1,3}){3}")
+
+
+class Keys(NamedTuple):
+    """The values of one set of keys; "" stands for what there is not."""
+
+    key_id: str
+    secret: str
+    token: str
 
 
 class Credentials(Protocol):
@@ -85,6 +93,15 @@ class AccessKey:
     def get_provider_name(self) -> str:
         """``static_sts`` or ``static_ak``, as the official library names them."""
         return "static_sts" if self.security_token else "static_ak"
+
+
+def keys_of(credentials: Credentials) -> Keys:
+    """The keys of one moment; rotation between three questions elsewhere would mix them."""
+    return Keys(
+        credentials.get_access_key_id() or "",
+        credentials.get_access_key_secret() or "",
+        credentials.get_security_token() or "",
+    )
 
 
 def access_key(

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from .._version import __version__
 from ..errors import CloudError, ConfigurationError
-from .access import CloudAccess, Credentials, Endpoint
+from .access import CloudAccess, Endpoint, Keys, keys_of
 from .openapi_errors import invalid_answer, mask, translate
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ _QUERY_TIMEOUT = 60.0
 class _Signer(NamedTuple):
     """A client and the keys it was built with."""
 
-    keys: Tuple[str, str, str]
+    keys: Keys
     client: Any
 
 
@@ -164,20 +164,22 @@ class AgentLoopApi:
         check: Callable[[str, Json], None] = lambda action, answer: None,
     ) -> Json:
         timeout = self._read_timeout if body is None else max(self._read_timeout, _QUERY_TIMEOUT)
+
+        def ask() -> Json:
+            answer = self._call(action, method, path, query or {}, body, timeout)
+            check(action, answer)
+            return answer
+
         for pause in _READ_PAUSES:
             try:
-                answer = self._call(action, method, path, query or {}, body, timeout)
-                check(action, answer)
-                return answer
+                return ask()
             except CloudError as error:
                 if not error.retryable:
                     raise
                 wait = min(max(pause, error.retry_after or 0.0), _LONGEST_PAUSE)
                 logger.info("%s Trying again in %.1f s.", error, wait)
             self._sleep(wait)
-        answer = self._call(action, method, path, query or {}, body, timeout)
-        check(action, answer)
-        return answer
+        return ask()
 
     def _write(
         self,
@@ -217,8 +219,9 @@ class AgentLoopApi:
         try:
             answer = signer.client.call_api(params, request, runtime)
         except Exception as error:
-            failure = translate(error, action, signer.keys[1:])
-            clean = mask(str(error), signer.keys[1:]) == str(error)
+            secrets = (signer.keys.secret, signer.keys.token)
+            failure = translate(error, action, secrets)
+            clean = mask(str(error), secrets) == str(error)
             raise failure from (error if clean else None)
         return _object(action, answer)
 
@@ -229,23 +232,22 @@ class AgentLoopApi:
         keys need a new client; it is cheap and shares the process's connections. Two threads
         that build one at the same time do no harm.
         """
-        keys = _keys(self.access.credentials.get_credentials())
+        keys = keys_of(self.access.credentials.get_credentials())
         signer = self._signer
         if signer is None or signer.keys != keys:
             signer = self._signer = _Signer(keys, _client(self.access, keys))
         return signer
 
 
-def _client(access: CloudAccess, keys: Tuple[str, str, str]) -> Any:
+def _client(access: CloudAccess, keys: Keys) -> Any:
     from alibabacloud_agentloop20260520.client import Client
     from alibabacloud_credentials.client import Client as CredentialClient
     from alibabacloud_tea_openapi.utils_models import Config
 
-    key_id, secret, token = keys
     config = Config(
-        access_key_id=key_id,
-        access_key_secret=secret,
-        security_token=token or None,
+        access_key_id=keys.key_id,
+        access_key_secret=keys.secret,
+        security_token=keys.token or None,
         credential=CredentialClient(provider=access.credentials),
         region_id=access.region_id,
         protocol=access.agentloop.scheme.upper(),
@@ -264,14 +266,6 @@ def _own_proxy(endpoint: Endpoint) -> Optional[str]:
     proxied = os.environ.get("HTTP_PROXY") or os.environ.get("http_proxy")
     local = endpoint.is_loopback and endpoint.scheme == "http"
     return endpoint.url if proxied and local else None
-
-
-def _keys(credentials: Credentials) -> Tuple[str, str, str]:
-    return (
-        credentials.get_access_key_id() or "",
-        credentials.get_access_key_secret() or "",
-        credentials.get_security_token() or "",
-    )
 
 
 def _params(utils_models: Any, action: str, method: str, path: str) -> Any:

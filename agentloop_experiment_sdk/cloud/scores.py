@@ -263,7 +263,7 @@ class _Look:
 
 
 def _start_of(record: Mapping[str, Any], now_s: float) -> int:
-    """A second before the first score: no score is older than its run."""
+    """From when on to look, in seconds since the epoch: no score is older than its run."""
     executed = _number(record.get("executedAt"))
     start = now_s - _NO_START_S if not executed else executed / 1000
     return max(0, int(start) - _CLOCK_SLACK_S)

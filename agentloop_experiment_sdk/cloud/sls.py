@@ -8,19 +8,14 @@ answer was lost. Here one call is one send; whoever calls decides about trying a
 from __future__ import annotations
 
 import inspect
-import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ..errors import CloudError
 from ..lines import excerpt
+from .access import CloudAccess, Keys, keys_of
 from .limits import Contents
-
-if TYPE_CHECKING:
-    from .access import CloudAccess
-
-logger = logging.getLogger(__name__)
 
 DETAIL_LOGSTORE = "experiment_detail"
 SOURCE = "agentloop-experiment-sdk"
@@ -74,7 +69,7 @@ class SlsLogstore:
         self._logstore = logstore
         self._lock = threading.Lock()
         self._client: Any = None
-        self._keys: Optional[Tuple[str, str, str]] = None
+        self._keys: Optional[Keys] = None
 
     def put(self, rows: Sequence[Contents], time_s: Optional[int] = None) -> None:
         """Write ``rows`` with exactly one PutLogs request.
@@ -150,12 +145,7 @@ class SlsLogstore:
 
     def _current_client(self) -> Any:
         """The client of the present keys; rotated keys make a new one."""
-        found = self._access.credentials.get_credentials()
-        keys = (
-            found.get_access_key_id() or "",
-            found.get_access_key_secret() or "",
-            found.get_security_token() or "",
-        )
+        keys = keys_of(self._access.credentials.get_credentials())
         with self._lock:
             if self._keys == keys:
                 return self._client
@@ -239,11 +229,11 @@ def _single_send_client() -> Any:
     return SingleSendClient
 
 
-def _new_client(access: CloudAccess, keys: Tuple[str, str, str]) -> Any:
+def _new_client(access: CloudAccess, keys: Keys) -> Any:
     client_type = _single_send_client()
     endpoint = access.sls
     options: Dict[str, Any] = {
-        "securityToken": keys[2] or None,
+        "securityToken": keys.token or None,
         # without a source the client looks the host up in DNS, at worst on every write
         "source": SOURCE,
         # signature version 1 changes the locale of the whole process
@@ -252,7 +242,7 @@ def _new_client(access: CloudAccess, keys: Tuple[str, str, str]) -> Any:
     }
     if "credentials_provider" in inspect.signature(client_type.__init__).parameters:
         options["credentials_provider"] = access.credentials
-    client = client_type(endpoint.url, keys[0], keys[1], **options)
+    client = client_type(endpoint.url, keys.key_id, keys.secret, **options)
     client.timeout = _TIMEOUT
     if endpoint.is_loopback:
         _reach_directly(client)

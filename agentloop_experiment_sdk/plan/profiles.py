@@ -25,7 +25,7 @@ from typing import (
     Tuple,
 )
 
-from ..cloud.access import AccessKey, Credentials, CredentialsProvider, access_key
+from ..cloud.access import AccessKey, Credentials, CredentialsProvider, access_key, keys_of
 from ..errors import CredentialsError
 from ..lines import excerpt
 
@@ -222,14 +222,8 @@ def _default_chain() -> Any:
 
 
 def _snapshot(found: Any, source: str) -> AccessKey:
-    """Key, secret and token of one moment; rotation between three questions would mix them."""
-    values = (
-        found.get_access_key_id(),
-        found.get_access_key_secret(),
-        found.get_security_token(),
-    )
-    names = ("the key id", "the key secret", "the token")
-    key = access_key(values, names, source)
+    """The keys of one moment, to be kept: what the library found may rotate."""
+    key = access_key(keys_of(found), ("the key id", "the key secret", "the token"), source)
     if key is None:
         raise CredentialsError("{} answered without keys.".format(source))
     return key
