@@ -21,11 +21,9 @@ from .command_call import (
     Directory,
     Environment,
     Input,
-    check_bounds,
     checked_argv,
-    checked_path,
-    checked_variables,
     command_call,
+    shared_settings,
     stdin_bytes,
     with_trace,
 )
@@ -88,7 +86,6 @@ class CommandSolution:
         fingerprint: str,
         built_by: Any,
     ) -> None:
-        check_bounds(defaults)
         if stdin is not None and not callable(stdin):
             stdin_bytes(stdin)
         self._build_command = build_command
@@ -172,18 +169,12 @@ def command_solution(
         )
     return CommandSolution(
         build_command,
-        _defaults(default_timeout, cwd, env, max_output_bytes),
+        shared_settings(default_timeout, cwd, env, max_output_bytes),
         stdin,
         trace,
         trace_id_resolver,
         fingerprint="command of " + qualified_name(build_command),
         built_by=build_command,
-    )
-
-
-def _defaults(timeout: float, cwd: Directory, env: Any, max_output_bytes: int) -> CommandCall:
-    return CommandCall(
-        (), timeout, checked_path(cwd), checked_variables(env), None, max_output_bytes
     )
 
 
@@ -224,7 +215,7 @@ def command_solution_with(
     argv = checked_argv(command_or_builder)
     return CommandSolution(
         _FixedCommand(argv),
-        _defaults(default_timeout, cwd, env, max_output_bytes),
+        shared_settings(default_timeout, cwd, env, max_output_bytes),
         stdin,
         trace,
         trace_id_resolver,
@@ -264,16 +255,13 @@ def _ending(call: CommandCall) -> Ending:
 
     if _children_are_ignored():
         return process.Ending(None, reason="unstarted", error=ChildProcessError(_IGNORED))
-    launch = process.Launch(
-        call.argv, call.timeout, call.cwd, call.env, call.stdin, call.max_output_bytes
-    )
     scope = current_scope()
     on_cancel = _never if scope is None else scope.on_cancel
     if process.PIPES_CAN_BE_POLLED:
-        return process.run(launch, on_cancel)
+        return process.run(call, on_cancel)
     from . import process_threads
 
-    return process_threads.run_with_threads(launch, on_cancel)
+    return process_threads.run_with_threads(call, on_cancel)
 
 
 def _children_are_ignored() -> bool:

@@ -30,7 +30,10 @@ class CommandCall:
     """One call of a command, checked.
 
     ``env`` is added to the inherited environment; a value of None removes the variable.
-    ``stdin`` None closes the command's input.
+    ``stdin`` None closes the command's input. ``max_output_bytes`` bounds each of stdout and stderr.
+
+    Raises:
+        ConfigurationError: Timeout or output bound is no number above 0.
     """
 
     argv: Tuple[str, ...]
@@ -39,6 +42,15 @@ class CommandCall:
     env: Environment = field(default_factory=dict)
     stdin: Optional[bytes] = None
     max_output_bytes: int = MAX_OUTPUT_BYTES
+
+    def __post_init__(self) -> None:
+        for name in ("timeout", "max_output_bytes"):
+            value = getattr(self, name)
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not number or not value > 0:
+                raise ConfigurationError(
+                    "The command's {} must be a number above 0, not {!r}.".format(name, value)
+                )
 
     @functools.cached_property
     def shown_argv(self) -> List[str]:
@@ -105,7 +117,7 @@ def command_call(built: Any, defaults: CommandCall) -> CommandCall:
             )
         )
     given = {key: value for key, value in built.items() if value is not None}
-    call = CommandCall(
+    return CommandCall(
         checked_argv(given.get("argv")),
         given.get("timeout", defaults.timeout),
         checked_path(given["cwd"]) if "cwd" in given else defaults.cwd,
@@ -113,18 +125,17 @@ def command_call(built: Any, defaults: CommandCall) -> CommandCall:
         stdin_bytes(given["stdin"]) if "stdin" in given else defaults.stdin,
         defaults.max_output_bytes,
     )
-    check_bounds(call)
-    return call
 
 
-def check_bounds(call: CommandCall) -> None:
-    """Raise ConfigurationError unless timeout and output bound are positive numbers."""
-    for name, value in (("timeout", call.timeout), ("max_output_bytes", call.max_output_bytes)):
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not value > 0:
-            raise ConfigurationError(
-                "The command's {} must be a number above 0, not {!r}.".format(name, value)
-            )
+def shared_settings(timeout: float, cwd: Any, env: Any, max_output_bytes: int) -> CommandCall:
+    """What the calls of a solution have in common: a call that lacks its argv.
+
+    Raises:
+        ConfigurationError: A setting cannot be used.
+    """
+    return CommandCall(
+        (), timeout, checked_path(cwd), checked_variables(env), None, max_output_bytes
+    )
 
 
 def checked_path(cwd: Any) -> Optional[str]:

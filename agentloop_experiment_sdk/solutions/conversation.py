@@ -13,15 +13,7 @@ from ..errors import ConfigurationError
 from ..models import HttpRequestSpec
 from .call import is_async
 from .client import HttpClient
-from .command_call import (
-    MAX_OUTPUT_BYTES,
-    CommandCall,
-    Directory,
-    Environment,
-    check_bounds,
-    checked_path,
-    checked_variables,
-)
+from .command_call import MAX_OUTPUT_BYTES, Directory, Environment, shared_settings
 from .command_turns import CommandBuilder, CommandTurns, TurnTraceResolver, parse_stdout
 from .dialogue import AsyncConversationSolution, ConversationSolution, Dialogue, Send
 from .fingerprint import qualified_name
@@ -234,10 +226,7 @@ def multi_turn_cli_solution(
         raise ConfigurationError(
             "command_builder must be a function of message, session_id, turn_index and task."
         )
-    defaults = CommandCall(
-        (), per_turn_timeout, checked_path(cwd), checked_variables(env), None, max_output_bytes
-    )
-    check_bounds(defaults)
+    defaults = shared_settings(per_turn_timeout, cwd, env, max_output_bytes)
     dialogue = Dialogue(
         TurnSource(turns_field, turns_fallback_fields, turn_extractor),
         SessionIds(session_id, session_id_factory or uuid_session_id),

@@ -12,9 +12,10 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
-from typing import Callable, ContextManager, Dict, List, Mapping, Optional, Tuple
+from typing import Callable, ContextManager, Dict, List, Optional
 
 from ..jsontext import clean_text
+from .command_call import CommandCall, Environment
 
 KILL_GRACE = 1.0
 """Seconds between the polite signal at the timeout and the kill."""
@@ -27,22 +28,6 @@ _LONGEST_LOOK = 0.05
 
 OnCancel = Callable[[Callable[[], None]], ContextManager[None]]
 Clock = Callable[[], float]
-
-
-@dataclass(frozen=True)
-class Launch:
-    """What to start and within which bounds.
-
-    ``env`` is added to the inherited environment; a value of None removes the variable.
-    ``stdin`` None closes the command's input. ``max_output_bytes`` bounds each of the two pipes.
-    """
-
-    argv: Tuple[str, ...]
-    timeout: float
-    cwd: Optional[str] = None
-    env: Optional[Mapping[str, Optional[str]]] = None
-    stdin: Optional[bytes] = None
-    max_output_bytes: int = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -68,7 +53,7 @@ PIPES_CAN_BE_POLLED = os.name == "posix" and hasattr(select, "poll")
 """Whether ``run`` works here; else ``process_threads`` does."""
 
 
-def run(launch: Launch, on_cancel: OnCancel, clock: Clock = time.monotonic) -> Ending:
+def run(call: CommandCall, on_cancel: OnCancel, clock: Clock = time.monotonic) -> Ending:
     """Run a command in a process group of its own until it ended; never longer than its timeout.
 
     At the timeout the group gets SIGTERM and a second later SIGKILL; when the run is cancelled or a
@@ -77,16 +62,16 @@ def run(launch: Launch, on_cancel: OnCancel, clock: Clock = time.monotonic) -> E
     given up after a second.
     """
     try:
-        streams = _Streams(launch.stdin, launch.max_output_bytes)
+        streams = _Streams(call.stdin, call.max_output_bytes)
     except OSError as error:
         return Ending(None, reason="unstarted", error=error)
     with contextlib.closing(streams):
         try:
-            child = _Child(launch, streams)
+            child = _Child(call, streams)
         except (OSError, ValueError) as error:
             return Ending(None, reason="unstarted", error=error)
         with contextlib.closing(child), on_cancel(child.cancel):
-            _follow(child, streams, launch.timeout, clock)
+            _follow(child, streams, call.timeout, clock)
         reason = child.reason or ("overflow" if streams.overflowed else "")
         return Ending(child.popen.returncode, streams.text(1), streams.text(2), reason)
 
@@ -122,9 +107,9 @@ def _wait_until(done: Callable[[], bool], streams: _Streams, seconds: float, clo
 class _Child:
     """A started command and its process group."""
 
-    def __init__(self, launch: Launch, streams: _Streams) -> None:
+    def __init__(self, call: CommandCall, streams: _Streams) -> None:
         try:
-            self.popen = _started(launch, streams)
+            self.popen = _started(call, streams)
         finally:
             streams.close_ends()
         streams.watch_exit(self.popen.pid)
@@ -163,9 +148,9 @@ class _Child:
             self.popen.wait()
 
 
-def _started(launch: Launch, streams: _Streams) -> subprocess.Popen[bytes]:
-    argv = [_bytes(item) for item in launch.argv]
-    environment = _environment(launch.env)
+def _started(call: CommandCall, streams: _Streams) -> subprocess.Popen[bytes]:
+    argv = [_bytes(item) for item in call.argv]
+    environment = _environment(call.env)
 
     def start(executable: Optional[bytes]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -174,7 +159,7 @@ def _started(launch: Launch, streams: _Streams) -> subprocess.Popen[bytes]:
             stdin=streams.ends.get(0, subprocess.DEVNULL),
             stdout=streams.ends[1],
             stderr=streams.ends[2],
-            cwd=None if launch.cwd is None else _bytes(launch.cwd),
+            cwd=None if call.cwd is None else _bytes(call.cwd),
             env=environment,
             start_new_session=True,
         )
@@ -307,9 +292,9 @@ def _exit_descriptor(pid: int) -> Optional[int]:
         return None
 
 
-def _environment(extra: Optional[Mapping[str, Optional[str]]]) -> Dict[bytes, bytes]:
+def _environment(added: Environment) -> Dict[bytes, bytes]:
     environment = dict(os.environb)
-    for name, value in (extra or {}).items():
+    for name, value in added.items():
         if value is None:
             environment.pop(_bytes(name), None)
         else:

@@ -11,27 +11,28 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from .process import DRAIN_GRACE, Clock, Ending, Launch, OnCancel
+from .command_call import CommandCall
+from .process import DRAIN_GRACE, Clock, Ending, OnCancel
 
 _LOOK = 0.1
 _READ_BYTES = 65536
 _BATCH_SUFFIXES = (".bat", ".cmd")
 _BATCH_UNSAFE = frozenset('"&|<>^%!\r\n')
 
-KillTree = Callable[[int], None]
 
-
-def run_with_threads(launch: Launch, on_cancel: OnCancel, clock: Clock = time.monotonic) -> Ending:
+def run_with_threads(
+    call: CommandCall, on_cancel: OnCancel, clock: Clock = time.monotonic
+) -> Ending:
     """``process.run`` with threads; the timeout kills the process tree at once.
 
     A process that a command left behind when it ended is not found on Windows, since its parent is
     gone; its pipes are given up after a second.
     """
     try:
-        popen = _start(launch)
+        popen = _start(call)
     except (OSError, ValueError) as error:
         return Ending(None, reason="unstarted", error=error)
-    readers = [_Reader(pipe, launch.max_output_bytes) for pipe in (popen.stdout, popen.stderr)]
+    readers = [_Reader(pipe, call.max_output_bytes) for pipe in (popen.stdout, popen.stderr)]
     reasons: List[str] = []
 
     def end(reason: str) -> None:
@@ -40,8 +41,8 @@ def run_with_threads(launch: Launch, on_cancel: OnCancel, clock: Clock = time.mo
 
     try:
         with on_cancel(lambda: end("cancelled")):
-            _feed(popen, launch.stdin)
-            unfinished = _await_exit(popen, readers, clock() + launch.timeout, clock)
+            _feed(popen, call.stdin)
+            unfinished = _await_exit(popen, readers, clock() + call.timeout, clock)
             if unfinished:
                 end(unfinished)
             for reader in readers:
@@ -54,25 +55,25 @@ def run_with_threads(launch: Launch, on_cancel: OnCancel, clock: Clock = time.mo
     return Ending(code, readers[0].data(), readers[1].data(), reason)
 
 
-def _start(launch: Launch) -> subprocess.Popen[bytes]:
+def _start(call: CommandCall) -> subprocess.Popen[bytes]:
     environment = dict(os.environ)
-    for name, value in (launch.env or {}).items():
+    for name, value in call.env.items():
         if value is None:
             environment.pop(name, None)
         else:
             environment[name] = value
     options: Dict[str, Any] = {"start_new_session": True}
-    argv: Sequence[str] = launch.argv
+    argv: Sequence[str] = call.argv
     if sys.platform == "win32":
         options = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
         argv = resolve_program(argv, environment.get("PATH"))
     return subprocess.Popen(
         argv,
         bufsize=0,
-        stdin=subprocess.DEVNULL if launch.stdin is None else subprocess.PIPE,
+        stdin=subprocess.DEVNULL if call.stdin is None else subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        cwd=launch.cwd,
+        cwd=call.cwd,
         env=environment,
         **options,
     )

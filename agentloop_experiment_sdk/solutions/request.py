@@ -10,7 +10,7 @@ import functools
 import re
 from collections import abc
 from dataclasses import dataclass, field, replace
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 from urllib.parse import quote, quote_plus, unquote_to_bytes, urljoin, urlsplit
 
 from .._version import __version__
@@ -32,8 +32,6 @@ _BAD_VALUE = re.compile(r"[\x00\r\n]")
 _STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _PATH_SAFE = "!$&'()*+,;=:@/%~[]"
 _QUERY_SAFE = _PATH_SAFE + "?"
-
-Body = Union[None, bytes]
 
 
 class Origin(NamedTuple):
@@ -67,7 +65,7 @@ class WireRequest:
     origin: Origin
     target: str
     headers: Mapping[str, str] = field(repr=False)
-    body: Body = field(default=None, repr=False)
+    body: Optional[bytes] = field(default=None, repr=False)
 
     @property
     def url(self) -> str:
@@ -146,7 +144,7 @@ def _header_text(name: Any, value: Any) -> str:
     return text
 
 
-def encode_body(spec: HttpRequestSpec) -> Tuple[Body, str]:
+def encode_body(spec: HttpRequestSpec) -> Tuple[Optional[bytes], str]:
     """The body's bytes (None: no body) and the content type they have by default.
 
     NaN becomes null, so the JSON is always strict (RFC 8259 section 6).

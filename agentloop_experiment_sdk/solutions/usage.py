@@ -69,13 +69,6 @@ class UsageMeter:
         return usage
 
 
-def usage_of(value: Any, extractor: Optional[UsageExtractor] = None) -> Optional[Dict[str, Any]]:
-    """The usage that one whole answer reports, or None."""
-    meter = UsageMeter(extractor)
-    meter.add(value)
-    return meter.usage
-
-
 def normalised(usage: Mapping[str, Any]) -> Dict[str, int]:
     """The counts of a usage object under our three names; what is not a count is left out."""
     counts = {}

@@ -15,6 +15,7 @@ from agentloop_experiment_sdk import scope as scopes
 from agentloop_experiment_sdk.models import Task
 from agentloop_experiment_sdk.solutions import process, process_threads
 from agentloop_experiment_sdk.solutions.command import command_solution_with
+from agentloop_experiment_sdk.solutions.command_call import CommandCall
 
 CAP = 30  # seconds that a condition may take before the test fails
 TASK = Task("t-1", {"q": "hi"})
@@ -88,7 +89,7 @@ def finished(ending, returncode=0):
 
 def test_a_command_runs_to_its_end(run):
     code = "import sys; print(sys.stdin.read()); sys.exit(4)"
-    launch = process.Launch((sys.executable, "-S", "-c", code), 60.0, stdin=b"in")
+    launch = CommandCall((sys.executable, "-S", "-c", code), 60.0, stdin=b"in")
     ending = run(launch, never)
     finished(ending, 4)
     assert ending.stdout == b"in\n" and ending.stderr == b""
@@ -97,28 +98,26 @@ def test_a_command_runs_to_its_end(run):
 def test_environment_and_directory_are_the_commands_own(run, tmp_path, monkeypatch):
     monkeypatch.setenv("UNWANTED", "1")
     argv = ("sh", "-c", "pwd; echo $MINE:$UNWANTED:")
-    launch = process.Launch(argv, 60.0, str(tmp_path), {"MINE": "x", "UNWANTED": None})
+    launch = CommandCall(argv, 60.0, str(tmp_path), {"MINE": "x", "UNWANTED": None})
     assert run(launch, never).stdout.decode() == "{}\nx::\n".format(tmp_path.resolve())
 
 
 def test_a_timeout_ends_the_grandchildren_too_and_keeps_the_output(run, tmp_path):
-    ending = run(process.Launch(family(tmp_path), 500.0), never, expiring(tmp_path))
+    ending = run(CommandCall(family(tmp_path), 500.0), never, expiring(tmp_path))
     assert ending.reason == "timeout" and ending.returncode in (-signal.SIGTERM, -signal.SIGKILL)
     pid = child_of(ending)
     wait_for(lambda: not alive(pid))
 
 
 def test_a_command_that_ignores_the_polite_signal_is_killed(run, tmp_path):
-    ending = run(
-        process.Launch(family(tmp_path, ignore="ignore"), 500.0), never, expiring(tmp_path)
-    )
+    ending = run(CommandCall(family(tmp_path, ignore="ignore"), 500.0), never, expiring(tmp_path))
     assert ending.reason == "timeout" and ending.returncode == -signal.SIGKILL
     pid = child_of(ending)
     wait_for(lambda: not alive(pid))
 
 
 def test_a_process_outside_the_group_that_holds_the_pipes_does_not_hold_the_row(run, tmp_path):
-    ending = run(process.Launch(family(tmp_path, detach="detach", stay="leave"), 60.0), never)
+    ending = run(CommandCall(family(tmp_path, detach="detach", stay="leave"), 60.0), never)
     pid = child_of(ending)
     try:
         finished(ending)
@@ -128,7 +127,7 @@ def test_a_process_outside_the_group_that_holds_the_pipes_does_not_hold_the_row(
 
 
 def test_what_a_finished_command_left_in_its_group_is_ended(tmp_path):
-    ending = process.run(process.Launch(family(tmp_path, stay="leave"), 60.0), never)
+    ending = process.run(CommandCall(family(tmp_path, stay="leave"), 60.0), never)
     finished(ending)
     pid = child_of(ending)
     wait_for(lambda: not alive(pid))
@@ -136,7 +135,7 @@ def test_what_a_finished_command_left_in_its_group_is_ended(tmp_path):
 
 def test_output_that_comes_after_the_command_ended_is_still_read(run):
     argv = ("sh", "-c", "(sleep 0.1; echo late) & echo early")
-    ending = run(process.Launch(argv, 60.0), never)
+    ending = run(CommandCall(argv, 60.0), never)
     finished(ending)
     assert ending.stdout == b"early\nlate\n"
 
@@ -144,7 +143,7 @@ def test_output_that_comes_after_the_command_ended_is_still_read(run):
 @pytest.mark.parametrize("stream", ["1", "2"])
 def test_each_pipe_has_its_bound(run, stream):
     argv = ("sh", "-c", "exec yes >&" + stream)
-    ending = run(process.Launch(argv, 60.0, max_output_bytes=100001), never)
+    ending = run(CommandCall(argv, 60.0, max_output_bytes=100001), never)
     assert ending.reason == "overflow"
     sizes = [len(ending.stdout), len(ending.stderr)]
     assert sizes[int(stream) - 1] == 100001 and sum(sizes) == 100001
@@ -152,18 +151,18 @@ def test_each_pipe_has_its_bound(run, stream):
 
 def test_output_of_exactly_the_bound_is_no_overflow(run):
     argv = ("sh", "-c", "printf 12345")
-    finished(run(process.Launch(argv, 60.0, max_output_bytes=5), never))
+    finished(run(CommandCall(argv, 60.0, max_output_bytes=5), never))
 
 
 def test_a_command_that_cannot_be_started_is_an_ending_with_the_error(run):
-    ending = run(process.Launch(("no-such-program-xyz",), 60.0), never)
+    ending = run(CommandCall(("no-such-program-xyz",), 60.0), never)
     assert (ending.reason, ending.returncode) == ("unstarted", None)
     assert isinstance(ending.error, FileNotFoundError)
 
 
 def test_no_descriptor_and_no_zombie_is_left_behind(run):
     argv = ("sh", "-c", "cat >/dev/null; echo x")
-    launches = [process.Launch(argv, 60.0, stdin=b"in"), process.Launch(("no-such-xyz",), 60.0)]
+    launches = [CommandCall(argv, 60.0, stdin=b"in"), CommandCall(("no-such-xyz",), 60.0)]
     run(launches[0], never)
     wait_for(lambda: threading.active_count() == 1 or not _reader_threads())
     before, children = len(os.listdir("/proc/self/fd")), _children()
@@ -222,7 +221,7 @@ def test_commands_run_where_pipes_cannot_be_polled(monkeypatch):
 def test_an_attempt_cancelled_before_the_start_ends_its_command(run):
     scope = scopes.AttemptScope()
     scope.cancel()
-    ending = run(process.Launch(("sleep", "120"), 100.0), scope.on_cancel)
+    ending = run(CommandCall(("sleep", "120"), 100.0), scope.on_cancel)
     assert ending.reason == "cancelled" and ending.returncode == -signal.SIGKILL
 
 
@@ -240,7 +239,7 @@ def test_an_interrupt_of_the_callers_thread_leaves_no_process(run, tmp_path):
 
     argv = ("sh", "-c", "echo $$ > {0}.new; mv {0}.new {0}; exec sleep 120".format(mark))
     with pytest.raises(KeyboardInterrupt):
-        run(process.Launch(argv, 100.0), interrupted, clock)
+        run(CommandCall(argv, 100.0), interrupted, clock)
     pid = int(mark.read_text())
     wait_for(lambda: not alive(pid))
 
@@ -254,14 +253,14 @@ def test_a_process_that_cannot_be_killed_does_not_hold_the_row(monkeypatch):
         now[0] += 0.5
         return now[0]
 
-    ending = process.run(process.Launch(argv, 2.0), never, clock)
+    ending = process.run(CommandCall(argv, 2.0), never, clock)
     assert (ending.returncode, ending.reason) == (None, "timeout")
 
 
 def test_a_process_that_the_kernel_reaped_counts_as_ended():
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        finished(process.run(process.Launch(("true",), 60.0), never))
+        finished(process.run(CommandCall(("true",), 60.0), never))
     finally:
         signal.signal(signal.SIGCHLD, before)
 
@@ -276,7 +275,7 @@ def test_a_process_without_descriptors_left_fails_the_row_and_leaks_none(monkeyp
         return made[-1]
 
     monkeypatch.setattr(os, "pipe", pipe)
-    ending = process.run(process.Launch(("true",), 60.0, stdin=b"x"), never)
+    ending = process.run(CommandCall(("true",), 60.0, stdin=b"x"), never)
     assert ending.reason == "unstarted" and "Too many" in str(ending.error)
     for descriptor in sum(made, ()):
         with pytest.raises(OSError):
@@ -288,7 +287,7 @@ def test_concurrent_commands_do_not_hold_each_others_pipes():
 
     def work():
         for _ in range(10):
-            outputs.append(process.run(process.Launch(("cat",), 60.0, stdin=b"x"), never))
+            outputs.append(process.run(CommandCall(("cat",), 60.0, stdin=b"x"), never))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -303,7 +302,7 @@ def test_a_process_that_threads_cannot_kill_does_not_hold_the_row(monkeypatch):
     monkeypatch.setattr(process_threads, "kill_tree", asked.append)
     monkeypatch.setattr(process_threads, "DRAIN_GRACE", 0.01)
     ending = process_threads.run_with_threads(
-        process.Launch(("sleep", "120"), 0.05, stdin=b"x" * 1000000), never
+        CommandCall(("sleep", "120"), 0.05, stdin=b"x" * 1000000), never
     )
     os.kill(asked[0], signal.SIGKILL)
     assert (ending.returncode, ending.reason) == (None, "timeout")
@@ -321,7 +320,7 @@ def test_on_windows_a_command_is_killed_by_taskkill(monkeypatch, tmp_path):
     monkeypatch.setattr("subprocess.CREATE_NEW_PROCESS_GROUP", 0, raising=False)
     monkeypatch.setattr(process_threads, "resolve_program", lambda argv, path: list(argv))
     monkeypatch.setattr(sys, "platform", "win32")
-    ending = process_threads.run_with_threads(process.Launch(("sleep", "120"), 0.05), never)
+    ending = process_threads.run_with_threads(CommandCall(("sleep", "120"), 0.05), never)
     assert ending.reason == "timeout" and ending.returncode == -signal.SIGKILL
     assert record.read_text().split()[:3] == ["/F", "/T", "/PID"]
 
@@ -352,7 +351,7 @@ def program(folder, says):
 
 
 def said(path, cwd=None):
-    launch = process.Launch(("say",), 30, env={"PATH": path}, cwd=cwd and str(cwd))
+    launch = CommandCall(("say",), 30, env={"PATH": path}, cwd=cwd and str(cwd))
     ending = process.run(launch, never)
     return ending.stdout.split()[:1] or type(ending.error)
 

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 import pytest
 
-from agentloop_experiment_sdk.solutions.usage import UsageMeter, usage_of
+from agentloop_experiment_sdk.solutions.usage import UsageExtractor, UsageMeter
+
+
+def usage_of(answer: Any, extractor: Optional[UsageExtractor] = None) -> Any:
+    meter = UsageMeter(extractor)
+    meter.add(answer)
+    return meter.usage
 
 
 def counts(given: int, made: int, total: int, **more: Any) -> Dict[str, Any]:
