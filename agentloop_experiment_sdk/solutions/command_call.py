@@ -30,7 +30,7 @@ class CommandCall:
     """One call of a command, checked.
 
     ``env`` is added to the inherited environment; a value of None removes the variable.
-    ``stdin`` None closes the command's input. ``max_output_bytes`` bounds each of stdout and stderr.
+    ``stdin`` None closes the command's input. ``max_output_bytes`` bounds stdout and stderr, each.
 
     Raises:
         ConfigurationError: Timeout or output bound is no number above 0.
