@@ -6,7 +6,7 @@ import csv
 import json
 import os
 import sqlite3
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, TextIO, Union
 from urllib.parse import quote
 
 from .exchange import ServiceError
@@ -16,6 +16,7 @@ from .store import Document, Store
 Row = Mapping[str, Any]
 Rows = Union[str, "os.PathLike[str]", Iterable[Row]]
 KIND = "dataset"
+_LONGEST_FIELD = 2**31 - 1  # of a CSV file; the csv module stops at 128 KiB by itself
 
 
 class Datasets:
@@ -69,24 +70,24 @@ class Datasets:
     def add(self, space: str, name: str, rows: Sequence[Row]) -> int:
         """Append rows, all or none; a column that is new is added. Returns their number."""
         document = self.get(space, name)
-        for column in new_columns(document["schema"], rows):
-            kind = column_type([row.get(column) for row in rows])
-            self._add_column(space, name, _declared(column, kind))
-            document["schema"][column] = {"type": kind}
-        self._settle_booleans(space, document, rows)
-        columns = list(document["schema"])
-        booleans = set(document["booleans"])
-        values = [[_stored(row.get(key), key in booleans) for key in columns] for row in rows]
-        self._insert(space, name, columns, values)
-        if "id" in document["schema"]:
-            # pages are read ordered by it; without an index each page sorts the whole table
-            self._tables(space).execute(
-                "CREATE INDEX IF NOT EXISTS {} ON {} (id)".format(
-                    quoted(name + " by id"), quoted(name)
+        tables = self._tables(space)
+        tables.execute("BEGIN")
+        with tables:
+            for column in new_columns(document["schema"], rows):
+                kind = column_type([row.get(column) for row in rows])
+                self._add_column(space, name, _declared(column, kind))
+                document["schema"][column] = {"type": kind}
+            self._settle_booleans(space, document, rows)
+            self._insert(space, document, rows)
+            if "id" in document["schema"]:
+                # pages are read ordered by it; without an index each page sorts the whole table
+                tables.execute(
+                    "CREATE INDEX IF NOT EXISTS {} ON {} (id)".format(
+                        quoted(name + " by id"), quoted(name)
+                    )
                 )
-            )
         self._store.put(KIND, space, name, document)
-        return len(values)
+        return len(rows)
 
     def query(
         self, space: str, name: str, sql: str, *, limit: int = DEFAULT_LIMIT, offset: int = 0
@@ -108,17 +109,16 @@ class Datasets:
         self._tables(space).execute("DROP TABLE {}".format(quoted(name)))
         self._store.delete(KIND, space, name)
 
-    def _insert(
-        self, space: str, name: str, columns: Sequence[str], values: Sequence[Sequence[Any]]
-    ) -> None:
-        marks = ", ".join("?" * len(columns))
-        names = ", ".join(quoted(column) for column in columns)
-        tables = self._tables(space)
-        tables.execute("BEGIN")
-        with tables:
-            tables.executemany(
-                "INSERT INTO {} ({}) VALUES ({})".format(quoted(name), names, marks), values
-            )
+    def _insert(self, space: str, document: Document, rows: Sequence[Row]) -> None:
+        columns, booleans = list(document["schema"]), set(document["booleans"])
+        self._tables(space).executemany(
+            "INSERT INTO {} ({}) VALUES ({})".format(
+                quoted(document["datasetName"]),
+                ", ".join(map(quoted, columns)),
+                ", ".join("?" * len(columns)),
+            ),
+            ([_stored(row.get(key), key in booleans) for key in columns] for row in rows),
+        )
 
     def _add_column(self, space: str, name: str, column: str) -> None:
         try:
@@ -171,7 +171,8 @@ def read_rows(source: Rows) -> List[Row]:
 
     Raises:
         TypeError: A value of a list's row is nothing that JSON has.
-        ValueError: A line is not a JSON object, or the file's ending is another one.
+        ValueError: A line is not a JSON object, a line of a table does not fit its header, or the
+            file's ending is another one.
         OSError: The file cannot be read.
     """
     if not isinstance(source, (str, os.PathLike)):
@@ -179,7 +180,7 @@ def read_rows(source: Rows) -> List[Row]:
     ending = os.path.splitext(os.fspath(source))[1].lower()
     with open(source, encoding="utf-8-sig", newline="") as file:
         if ending == ".csv":
-            return list(csv.DictReader(file))
+            return _csv_rows(file)
         if ending in (".jsonl", ".ndjson"):
             return [_object(line, number) for number, line in enumerate(file, 1) if line.strip()]
     raise ValueError("a dataset file ends in .jsonl or .csv, not in {!r}".format(ending))
@@ -213,6 +214,25 @@ def _declared(column: str, kind: str) -> str:
 
 def _stored(value: Any, is_boolean: bool) -> Any:
     return int(value) if is_boolean and value is not None else stored_value(value)
+
+
+def _csv_rows(file: TextIO) -> List[Row]:
+    rows: List[Row] = []
+    reader = csv.DictReader(file)
+    before = csv.field_size_limit(_LONGEST_FIELD)
+    try:
+        for row in reader:
+            if None in row:
+                raise ValueError(
+                    "line {} has more values than the header; put a value that holds a comma in "
+                    "double quotes".format(reader.line_num)
+                )
+            rows.append(row)
+    except csv.Error as error:
+        raise ValueError("line {}: {}".format(reader.line_num, error)) from error
+    finally:
+        csv.field_size_limit(before)
+    return rows
 
 
 def _object(line: str, number: int) -> Row:

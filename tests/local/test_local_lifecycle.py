@@ -182,8 +182,19 @@ def test_datasets_come_from_lists_and_files(local, tmp_path):
     assert ids(local, "SELECT 文 FROM lines ORDER BY id", "lines") == ["字", None]
     local.load_dataset(str(table), "table")
     assert ids(local, 'SELECT text FROM "table"', "table") == ["a\nb"]
+    table.write_text("id,text\n1,{}\n".format("x" * 200_000), encoding="utf-8")
+    local.load_dataset(table, "long")
+    assert ids(local, "SELECT length(text) FROM long", "long") == [200_000]
     local.load_dataset([], "none")
     assert ids(local, "SELECT id FROM none", "none") == []
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 11), reason="the csv module reads NUL since 3.11")
+def test_a_table_that_the_csv_module_refuses_is_refused(local, tmp_path):
+    table = tmp_path / "rows.csv"
+    table.write_text("id,text\n1,\0\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="line 1: line contains NUL"):
+        local.load_dataset(table)
 
 
 def test_a_file_that_is_no_dataset_is_refused(local, tmp_path):
@@ -195,6 +206,10 @@ def test_a_file_that_is_no_dataset_is_refused(local, tmp_path):
     lines.write_text('{"id": 1}\n[1]\n', encoding="utf-8")
     with pytest.raises(ValueError, match="row 2"):
         local.load_dataset(lines)
+    table = tmp_path / "rows.csv"
+    table.write_text('id,text\n1,"two\nlines"\n2,hello, world\n', encoding="utf-8")
+    with pytest.raises(ValueError, match="line 4 has more values than the header"):
+        local.load_dataset(table)
     with pytest.raises(TypeError, match="not JSON"):
         local.load_dataset([{"when": {1, 2}}])
 

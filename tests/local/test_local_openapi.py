@@ -134,6 +134,13 @@ def test_two_columns_that_differ_in_case_only_are_refused(client, code_of):
     assert code_of(create_dataset, client, a="text", A="text") == (400, "ParameterInvalid")
 
 
+def test_rows_that_are_refused_leave_no_column_behind(client, code_of):
+    create_dataset(client, id="text")
+    assert code_of(add_rows, client, [{"Name": 1, "name": 2}]) == (400, "ParameterInvalid")
+    assert add_rows(client, [{"Name": 1}]).affected_rows == 1
+    assert query(client, "SELECT * FROM faq").columns == ["id", "Name"]
+
+
 def test_rows_are_added_and_keep_their_json_types(client):
     create_dataset(client)
     rows = [
