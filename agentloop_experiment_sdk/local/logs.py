@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from .platform import LOGSTORE, Platform
 from .search import parse_search, split_query
@@ -12,7 +12,6 @@ from .sql import DEFAULT_LIMIT, GuardedDatabase, masked, plain_value, quoted
 from .store import LogRow
 
 _CLAUSE = re.compile(r"\b(from|where|group|having|order|limit)\b", re.IGNORECASE)
-_CASTS = {"long": int, "double": float}
 
 
 @dataclass(frozen=True)
@@ -96,13 +95,22 @@ def _fill(database: GuardedDatabase, rows: List[LogRow], keys: Mapping[str, Any]
 
 def _typed(text: Optional[str], kind: str) -> Any:
     """A value as its index has it: numbers where the index says so, null where it is no number."""
-    cast = _CASTS.get(kind)
-    if text is None or cast is None:
+    read = _READERS.get(kind)
+    if text is None or read is None:
         return text
     try:
-        return plain_value(cast(float(text)))
+        return plain_value(read(text))
     except (ValueError, OverflowError):
         return None
+
+
+def _whole(text: str) -> Optional[int]:
+    """All digits of a whole number; None where it is larger than a ``long``."""
+    number = int(text) if text.isascii() and text.isdigit() else int(float(text))
+    return number if -(2**63) <= number < 2**63 else None
+
+
+_READERS: Dict[str, Callable[[str], Any]] = {"long": _whole, "double": float}
 
 
 def with_source(sql: str) -> str:

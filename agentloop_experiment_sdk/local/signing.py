@@ -14,14 +14,13 @@ import time
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import Callable, Dict, Optional, Tuple
+from typing import Callable, Dict, Optional
 from urllib.parse import quote, unquote
 
 from .exchange import Request, ServiceError
 
 MAX_CLOCK_SKEW = 15 * 60.0
 _EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
-_sign_keys: Dict[Tuple[str, str, str], bytes] = {}
 
 
 @dataclass(frozen=True)
@@ -63,9 +62,7 @@ class Verifier:
         self._check_time(
             _iso_seconds(request.headers.get("x-acs-date", "")), 400, "InvalidTimeStamp.Expired"
         )
-        if not hmac.compare_digest(
-            _acs3(request, fields["SignedHeaders"], key.secret), fields["Signature"]
-        ):
+        if not _equal(_acs3(request, fields["SignedHeaders"], key.secret), fields["Signature"]):
             raise ServiceError(
                 400,
                 "SignatureDoesNotMatch",
@@ -89,7 +86,7 @@ class Verifier:
         md5 = request.headers.get("content-md5", "")
         if request.body and hashlib.md5(request.body).hexdigest().upper() != md5.upper():
             raise ServiceError(400, "PostBodyInvalid", "Content-MD5 is not that of the body.")
-        if not hmac.compare_digest(_sls1(request, key.secret), signature):
+        if not _equal(_sls1(request, key.secret), signature):
             raise ServiceError(401, "SignatureNotMatch", "signature {} not match".format(signature))
 
     def _check_sls4(self, request: Request, credential: str) -> None:
@@ -107,7 +104,7 @@ class Verifier:
         # a client may sign the path as it was given or as it is sent
         paths = (unquote(request.path), request.path)
         if not any(
-            hmac.compare_digest(_sls4(request, path, key.secret, scope[1], scope[2]), signature)
+            _equal(_sls4(request, path, key.secret, scope[1], scope[2]), signature)
             for path in paths
         ):
             raise ServiceError(401, "SignatureNotMatch", "signature {} not match".format(signature))
@@ -199,21 +196,22 @@ def _sls4(request: Request, path: str, secret: str, date: str, region: str) -> s
     return hmac.new(_sls4_key(secret, date, region), _bytes(text), "sha256").hexdigest()
 
 
+@lru_cache(maxsize=8)
 def _sls4_key(secret: str, date: str, region: str) -> bytes:
-    known = _sign_keys.get((secret, date, region))
-    if known is None:
-        known = _bytes("aliyun_v4" + secret)
-        for part in (date, region, "sls", "aliyun_v4_request"):
-            known = hmac.new(known, _bytes(part), "sha256").digest()
-        _sign_keys.clear()  # one key, one day: an old entry is never asked for again
-        _sign_keys[(secret, date, region)] = known
-    return known
+    key = _bytes("aliyun_v4" + secret)
+    for part in (date, region, "sls", "aliyun_v4_request"):
+        key = hmac.new(key, _bytes(part), "sha256").digest()
+    return key
 
 
 def _is_sls_header(name: str) -> bool:
     return name.startswith("x-acs-") or (
         name.startswith("x-log-") and not name.startswith("x-log-meta-")
     )
+
+
+def _equal(signature: str, sent: str) -> bool:
+    return hmac.compare_digest(_bytes(signature), _bytes(sent))
 
 
 def _bytes(text: str) -> bytes:

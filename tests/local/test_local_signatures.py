@@ -157,6 +157,12 @@ def test_incomplete_or_outdated_signatures_are_refused(protocol, headers, expect
     assert refusal(headers, protocol=protocol) == expected
 
 
+def test_a_signature_that_is_no_ascii_is_a_wrong_one():
+    headers = {"authorization": "LOG ak:\u00e9", "date": "Thu, 01 Jan 2026 00:00:00 GMT"}
+    refused = refusal(headers, protocol="sls", now=lambda: 1_767_225_600.0)
+    assert refused == (401, "SignatureNotMatch")
+
+
 def test_the_body_must_be_the_one_that_was_signed():
     def now():
         return 1_767_225_600.0  # 2026-01-01

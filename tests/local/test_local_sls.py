@@ -189,6 +189,13 @@ def test_analysis_is_done_by_sqlite(local, logs):
     assert late == [{"n": "125"}]
 
 
+def test_a_long_keeps_all_its_digits_and_is_null_beyond_64_bits(local, logs):
+    nanoseconds = "1767225600123456789"
+    local.put_logs(STORE, [{"repeat_id": text} for text in (nanoseconds, "9" * 25, "7.5")])
+    rows = found(logs, "* | SELECT repeat_id FROM log")
+    assert [row["repeat_id"] for row in rows] == [nanoseconds, "null", "7"]
+
+
 def test_logs_without_the_index_type_are_text(local, logs):
     local.put_logs(STORE, [{"repeat_id": "none"}, {"repeat_id": "inf"}, {"other": "5"}])
     assert found(logs, "* | SELECT repeat_id, other FROM log ORDER BY other DESC LIMIT 1") == [
