@@ -27,9 +27,9 @@ from .advice import undelivered_message
 from .dispatch import Dispatch
 from .flow import Flow
 from .options import Path
-from .record import Counts, RecordReporter
+from .reporter import RecordReporter
 from .settings import RunSettings
-from .tally import Tally
+from .tally import Counts, Tally
 
 logger = logging.getLogger(__name__)
 

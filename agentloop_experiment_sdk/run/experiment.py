@@ -49,7 +49,7 @@ from .invoke import CallFacts
 from .leftovers import Leftovers, leftovers, unscored
 from .loop import call_on, resolve
 from .opening import Opened, Opening, columns_of
-from .record import RecordReporter
+from .reporter import RecordReporter
 from .scoring import Scorer, ScoringPool, metrics_by_repeat, names_of
 from .settings import HOLD, RunSettings
 from .writers import WriterPool

@@ -25,7 +25,7 @@ from .engine import Engine, Outlet
 from .events import AttemptDone, Event, Progress, RowsDelivered, tell
 from .leftovers import already_delivered
 from .messages import Answered, Delivered, Dropped, Refused, Scored, Stop, Undeliverable, Written
-from .record import RecordReporter
+from .reporter import RecordReporter
 from .scoring import ScoringPool
 from .settings import RunSettings
 from .starts import Starts

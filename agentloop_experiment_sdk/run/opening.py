@@ -16,7 +16,8 @@ from ..results.directory import INTERRUPTED, Description, ResultsDirectory
 from ..results.journal import Saved
 from ..results.stored import mapping_of, number_or_none
 from .advice import unwritable
-from .record import OpenRecord, RecordOpener, RecordReporter
+from .record import OpenRecord, RecordOpener
+from .reporter import RecordReporter
 from .settings import RunSettings
 from .tally import Tally
 

@@ -1,14 +1,12 @@
-"""The cloud record of a run: found or created once, kept up to date, and closed with the truth."""
+"""The cloud record of a run: taken up, found again, or created once."""
 
 from __future__ import annotations
 
 import logging
-import queue
-import threading
 import time
 import uuid
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Protocol, Tuple
+from typing import Any, Callable, Dict, Optional, Protocol
 
 from ..errors import CloudError, ExperimentError
 from ..models import Plan
@@ -16,15 +14,13 @@ from ..results.directory import ResultsDirectory
 
 logger = logging.getLogger(__name__)
 
-MILESTONES = (10, 25, 50, 75, 100)
 _CREATE_TRIES = 3
-_FINAL_PAUSES_S = (0.5, 2.0, 5.0)
 _PAGE_SIZE = 50
 _PAGES = 4
 
 
 class RecordApi(Protocol):
-    """The calls to AgentLoop that a record needs."""
+    """The calls to AgentLoop that it takes to open a record."""
 
     def create_run(
         self, space: str, body: Dict[str, Any], client_token: Optional[str] = None
@@ -32,9 +28,7 @@ class RecordApi(Protocol):
         """CreateExperimentRun."""
         ...
 
-    def update_run(
-        self, space: str, record_id: str, body: Dict[str, Any], *, timeout: Optional[float] = None
-    ) -> Dict[str, Any]:
+    def update_run(self, space: str, record_id: str, body: Dict[str, Any]) -> Dict[str, Any]:
         """UpdateExperimentRun."""
         ...
 
@@ -43,29 +37,6 @@ class RecordApi(Protocol):
     ) -> Dict[str, Any]:
         """ListExperimentRuns."""
         ...
-
-
-@dataclass(frozen=True)
-class Counts:
-    """How far a run is: of ``total`` attempts some succeeded (skipped included) or failed."""
-
-    total: int
-    succeeded: int = 0
-    failed: int = 0
-    skipped: int = 0
-
-    @property
-    def done(self) -> int:
-        """Attempts that are on disk."""
-        return self.succeeded + self.failed
-
-    def body(self) -> Dict[str, Any]:
-        """The counters of an UpdateExperimentRun."""
-        return {
-            "totalTasks": self.total,
-            "completedTasks": self.succeeded,
-            "failedTasks": self.failed,
-        }
 
 
 @dataclass(frozen=True)
@@ -244,114 +215,6 @@ class RecordOpener:
     def _new_name(self) -> str:
         stamp = time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(self._now()))
         return "{} {}".format(self._plan.plan_name, stamp)
-
-
-class RecordReporter:
-    """Keeps a record up to date from one thread of its own, in order.
-
-    A progress update that fails is logged and never stops the run.
-    """
-
-    def __init__(
-        self,
-        api: RecordApi,
-        space: str,
-        record_id: str,
-        now: Callable[[], float] = time.time,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._api = api
-        self._space = space
-        self._record_id = record_id
-        self._now = now
-        self._sleep = sleep
-        self._due: List[int] = []
-        self._failed_with: Optional[Counts] = None
-        self._updates: queue.SimpleQueue[Optional[Tuple[Dict[str, Any], Optional[float]]]] = (
-            queue.SimpleQueue()
-        )
-        self._thread: Optional[threading.Thread] = None
-
-    def begin(self, counts: Counts, *, announce: bool) -> None:
-        """Plan the milestones still ahead; ``announce`` sends ``running`` and the total."""
-        ahead = [-(-percent * counts.total // 100) for percent in MILESTONES]
-        self._due = [count for count in ahead if count > counts.done]
-        if announce:
-            self._send_later({"status": "running", "executedAt": self._ms(), **counts.body()})
-
-    def advance(self, counts: Counts) -> None:
-        """Send every milestone that ``counts`` has reached."""
-        while self._due and counts.done >= self._due[0]:
-            self._due.pop(0)
-            self._send_later({"status": "running", **counts.body()})
-
-    def fail_now(self, counts: Counts, timeout: float) -> None:
-        """Queue ``failed``, once for the same counts; no progress is sent after it."""
-        self._due.clear()
-        if self._failed_with == counts:
-            return
-        self._failed_with = counts
-        body = {"status": "failed", "completedAt": self._ms(), **counts.body()}
-        self._send_later(body, timeout)
-
-    def complete(self, counts: Counts) -> None:
-        """Send ``completed``, after everything else.
-
-        Raises:
-            CloudError: The record could not be completed, tried several times.
-        """
-        self.join(None)
-        body = {"status": "completed", "completedAt": self._ms(), **counts.body()}
-        for pause in _FINAL_PAUSES_S:
-            try:
-                self._api.update_run(self._space, self._record_id, body)
-                return
-            except CloudError as error:
-                if not error.retryable:
-                    raise
-                logger.warning("Record %s could not be completed yet: %s", self._record_id, error)
-                self._sleep(error.retry_after or pause)
-        self._api.update_run(self._space, self._record_id, body)
-
-    def join(self, timeout: Optional[float]) -> None:
-        """Wait until the queued updates are sent; at most ``timeout`` seconds."""
-        if self._thread is not None:
-            self._updates.put(None)
-            self._thread.join(timeout)
-            if self._thread.is_alive():
-                logger.warning(
-                    "Record %s has not acknowledged its last update in time; its status may be "
-                    "out of date until the experiment is run again.",
-                    self._record_id,
-                )
-            self._thread = None
-
-    def _ms(self) -> int:
-        return int(self._now() * 1000)
-
-    def _send_later(self, body: Dict[str, Any], timeout: Optional[float] = None) -> None:
-        self._updates.put((body, timeout))
-        if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._send_forever, name="agentloop-record", daemon=True
-            )
-            self._thread.start()
-
-    def _send_forever(self) -> None:
-        while True:
-            update = self._updates.get()
-            if update is None:
-                return
-            body, timeout = update
-            try:
-                self._api.update_run(self._space, self._record_id, body, timeout=timeout)
-            except Exception as error:
-                logger.warning(
-                    "Record %s could not be updated to %s: %s",
-                    self._record_id,
-                    body.get("status"),
-                    error,
-                )
 
 
 def _record_id(answer: Dict[str, Any]) -> str:

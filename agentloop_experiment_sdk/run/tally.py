@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import Any, Dict, Iterable, List, Optional, Union
 
 from ..errors import TooManyFailuresError
 from ..lines import excerpt, one_line
 from ..results.journal import Key, Saved
-from .record import Counts
 
 logger = logging.getLogger(__name__)
 
 _FIRST = 10
 _LONGEST_MESSAGE = 300
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How far a run is: of ``total`` attempts some succeeded (skipped included) or failed."""
+
+    total: int
+    succeeded: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    @property
+    def done(self) -> int:
+        """Attempts that are on disk."""
+        return self.succeeded + self.failed
+
+    def body(self) -> Dict[str, Any]:
+        """The counters of an UpdateExperimentRun."""
+        return {
+            "totalTasks": self.total,
+            "completedTasks": self.succeeded,
+            "failedTasks": self.failed,
+        }
 
 
 class Tally:

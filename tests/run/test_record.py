@@ -31,7 +31,8 @@ from agentloop_experiment_sdk import (
     run_experiment_parallel,
 )
 from agentloop_experiment_sdk.local import LocalAgentLoop
-from agentloop_experiment_sdk.run.record import Counts, RecordReporter
+from agentloop_experiment_sdk.run.reporter import RecordReporter
+from agentloop_experiment_sdk.run.tally import Counts
 
 
 @pytest.mark.parametrize(
