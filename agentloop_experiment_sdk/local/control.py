@@ -27,6 +27,7 @@ from .exchange import Reply, Request, ServiceError, json_reply
 from .fault import Fault
 from .platform import RUN
 from .runs import get_run
+from .sls_resources import RESULTS
 
 if TYPE_CHECKING:
     from .service import Service
@@ -92,7 +93,7 @@ def _rows(service: Service, request: Request) -> Any:
     record = request.query.get("record")
     equal = [("experiment_id", record)] if record else []
     project = request.query.get("project", service.platform.settings.project)
-    logstore = request.query.get("logstore", "experiment_detail")
+    logstore = request.query.get("logstore", RESULTS)
     return list(service.platform.store.logs(project, logstore, equal=equal))
 
 

@@ -25,7 +25,7 @@ from .evaluations import add_scores
 from .faults import Faults
 from .pipelines import add_pipeline
 from .plans import known_plan
-from .platform import SPACE, Platform, Settings
+from .platform import RUN, SPACE, Platform, Settings
 from .server import LoopServer
 from .service import Service
 from .signing import AccessKey, Verifier
@@ -277,7 +277,7 @@ class LocalAgentLoop:
 
     def records(self) -> List[str]:
         """The ids of all records, oldest first."""
-        return self._call(lambda platform: [run["recordId"] for run in platform.store.list("run")])
+        return self._call(lambda platform: [run["recordId"] for run in platform.store.list(RUN)])
 
     def record(self, record_id: str) -> Dict[str, Any]:
         """The record ``record_id`` as GetExperimentRun answers.

@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 import re
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import parse_qsl, unquote
 
 _SCHEME = re.compile(r"https?://", re.IGNORECASE)
@@ -146,6 +146,20 @@ class ServiceError(Exception):
         self.code = code
         self.message = message
         self.headers: Dict[str, str] = dict(headers or {})
+
+
+def path_parameters(template: str, segments: Sequence[str]) -> Optional[Dict[str, str]]:
+    """The parts of a path that a template such as ``/a/{name}`` names; None if it does not fit."""
+    parts = template.split("/")[1:]
+    if len(parts) != len(segments):
+        return None
+    found: Dict[str, str] = {}
+    for expected, actual in zip(parts, segments):
+        if expected.startswith("{") and actual:
+            found[expected[1:-1]] = actual
+        elif expected != actual:
+            return None
+    return found
 
 
 def json_bytes(value: Any) -> bytes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from .datasets import Datasets
-from .exchange import Request, ServiceError
+from .exchange import Request, ServiceError, path_parameters
 from .faults import Faults
 from .store import Document, Store
 
@@ -151,16 +151,7 @@ class Operation:
 
     def match(self, method: str, segments: List[str]) -> Optional[Dict[str, str]]:
         """The path's parameters, or None if the request goes elsewhere."""
-        template = self.path.split("/")[1:]
-        if method != self.method or len(template) != len(segments):
-            return None
-        found: Dict[str, str] = {}
-        for expected, actual in zip(template, segments):
-            if expected.startswith("{"):
-                found[expected[1:-1]] = actual
-            elif expected != actual:
-                return None
-        return found if all(found.values()) else None
+        return path_parameters(self.path, segments) if method == self.method else None
 
 
 def invalid(message: str) -> ServiceError:

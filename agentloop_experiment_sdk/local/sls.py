@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Tuple
 
-from .exchange import Reply, Request, ServiceError, json_reply
+from .exchange import Reply, Request, ServiceError, json_reply, path_parameters
 from .loggroup import decode_put_logs
 from .logs import LogAnswer, LogQuery, find_logs, read_logs
 from .platform import Platform, invalid
@@ -22,7 +22,7 @@ def identify(request: Request) -> Optional[Action]:
     segments = request.segments
     for action, method, path, handler in _ROUTES:
         if method == request.method:
-            params = _match(path, segments)
+            params = path_parameters(path, segments)
             if params is not None:
                 request.params = params
                 request.action = action
@@ -61,19 +61,6 @@ def error_reply(request: Request, error: ServiceError) -> Reply:
     reply.headers["x-log-requestid"] = request.request_id
     reply.headers.update(error.headers)
     return reply
-
-
-def _match(path: str, segments: List[str]) -> Optional[Dict[str, str]]:
-    template = path.split("/")[1:]
-    if len(template) != len(segments):
-        return None
-    found: Dict[str, str] = {}
-    for expected, actual in zip(template, segments):
-        if expected.startswith("{"):
-            found[expected[1:-1]] = actual
-        elif expected != actual:
-            return None
-    return found
 
 
 def _read_logs_or_store(request: Request, handler: Action) -> Action:
