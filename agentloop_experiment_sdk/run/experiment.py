@@ -18,31 +18,29 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 import threading
 import time
-from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
+from dataclasses import replace
+from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
 
 from ..cloud.agentloop import AgentLoopApi
 from ..cloud.loading import load_clients
 from ..cloud.sls import SlsLogstore
-from ..errors import CloudError, ExperimentError
+from ..errors import ExperimentError
 from ..evaluate.evaluator import named_evaluators
 from ..models import Attempt, Task
 from ..plan.config import AgentLoopConfig
-from ..results import directory as directories
 from ..results.attempts import AttemptWriter, Stamp, experiment_key
 from ..results.delivery import Callbacks
 from ..results.directory import ResultsDirectory
-from ..results.evaluation_result import evaluation_result
 from ..results.rows import RowContext
 from ..solutions.call import is_async, prepare
 from ..solutions.fingerprint import fingerprint_of
-from .advice import undelivered_message, unwritable
+from .advice import unwritable
+from .closing import Closing, RunOutcome
 from .dispatch import Dispatch
 from .engine import Engine
-from .events import Event, RecordCreated, RunFinished, tell
+from .events import Event, RecordCreated, tell
 from .executor import Workers, check_main_guard, given_cluster, make_engine
 from .flow import Flow
 from .invoke import CallFacts
@@ -50,22 +48,11 @@ from .leftovers import Leftovers, leftovers, unscored
 from .loop import call_on, resolve
 from .opening import Opened, Opening, columns_of
 from .reporter import RecordReporter
-from .scoring import Scorer, ScoringPool, metrics_by_repeat, names_of
-from .settings import HOLD, RunSettings
+from .scoring import Scorer, ScoringPool, names_of
+from .settings import RunSettings
 from .writers import WriterPool
 
-logger = logging.getLogger(__name__)
-
 _PATIENCE_S = 5.0
-
-
-@dataclass(frozen=True)
-class RunOutcome:
-    """What a run came to. ``status``: completed, failed or interrupted."""
-
-    record_id: str
-    status: str
-    undelivered: int
 
 
 class ExperimentRun:
@@ -95,7 +82,6 @@ class ExperimentRun:
         self._api: Optional[AgentLoopApi] = None
         self._flow: Optional[Flow] = None
         self._stop_asked = False
-        self._record_complete = False
         self.used = False
         self._outcome: Optional[RunOutcome] = None
         self._error: Optional[BaseException] = None
@@ -165,27 +151,24 @@ class ExperimentRun:
         self.used = True
         self._make_workers_ready()
         opened = self._open()
-        begun = threading.Lock()  # taken by whoever ends the run: its flow, or an interruption
+        closing = self._closing(opened)
         try:
             record = opened.record
             self._tell(RecordCreated(record.record_id, record.record_name, record.continued))
             if not opened.complete:
-                return self._start_flow(opened, loop, begun)
+                return self._start_flow(closing, loop)
         except BaseException:
-            if begun.acquire(blocking=False):
+            if closing.claim():
                 self._flow = None
-                self._abandon(opened)
+                closing.abandon()
             raise
-        self._close_complete(opened)
+        self._outcome = closing.nothing_was_due()
         return None
 
-    def _start_flow(
-        self, opened: Opened, loop: Optional[asyncio.AbstractEventLoop], begun: threading.Lock
-    ) -> Engine:
-        flow, engine, left = self._assemble(opened, loop)
-        work = (opened, flow, left, begun)
+    def _start_flow(self, closing: Closing, loop: Optional[asyncio.AbstractEventLoop]) -> Engine:
+        flow, engine, left = self._assemble(closing.opened, loop)
         threading.Thread(
-            target=self._run_flow, args=work, name="agentloop-flow", daemon=True
+            target=self._run_flow, args=(closing, flow, left), name="agentloop-flow", daemon=True
         ).start()
         return engine
 
@@ -194,17 +177,6 @@ class ExperimentRun:
         if self._cluster is not None:
             at_once = self._cluster.make_ready(self._settings.n_workers, lambda: self._stop_asked)
             self._settings = replace(self._settings, n_workers=at_once, serial=False)
-
-    def _close_complete(self, opened: Opened) -> None:
-        """All rows were done and delivered by earlier runs; the record has been told."""
-        try:
-            self._write_result(opened)
-            opened.directory.fold_journal()
-            self._note_status(opened, directories.COMPLETED, 0)
-        except OSError as error:
-            raise unwritable(opened.directory.path, error) from error
-        finally:
-            opened.directory.close()
 
     def _open(self) -> Opened:
         api = self._api = AgentLoopApi(self._config.connection.access())
@@ -223,8 +195,11 @@ class ExperimentRun:
         self._reporter = RecordReporter(
             api, opened.plan.agent_space, opened.record.record_id, now=self._now
         )
-        self._record_complete = opened.complete
         return opened
+
+    def _closing(self, opened: Opened) -> Closing:
+        suspects = None if self._cluster is None else self._cluster.suspects
+        return Closing(opened, self._reporter, self._settings, self._now, suspects)
 
     def _lacks_scores(self, directory: ResultsDirectory, tasks: Sequence[Task]) -> bool:
         scorer = self._scorer(directory, tasks)
@@ -299,95 +274,24 @@ class ExperimentRun:
     def _task_facts(self) -> Mapping[str, Any]:
         return {"version": self._settings.version, "parameters": dict(self._settings.parameters)}
 
-    def _run_flow(self, opened: Opened, flow: Flow, left: Leftovers, begun: threading.Lock) -> None:
-        if not begun.acquire(blocking=False):
+    def _run_flow(self, closing: Closing, flow: Flow, left: Leftovers) -> None:
+        if not closing.claim():
             return
+        directory = closing.opened.directory
         try:
             flow.run(left.undelivered, left.unscored)
-            self._finish(opened, flow)
+            self._outcome, error = closing.finish(flow)
+            self._error = self._error or error
         except OSError as error:
             # what ended the run counts, not what it then also kept from being written
-            self._error = flow.error or unwritable(opened.directory.path, error)
-            self._abandon(opened)
+            self._error = flow.error or unwritable(directory.path, error)
+            closing.abandon()
         except BaseException as error:
             self._error = error
-            self._abandon(opened)
+            closing.abandon()
         finally:
-            opened.directory.close()
+            directory.close()
             flow.finished.set()
-
-    def _finish(self, opened: Opened, flow: Flow) -> None:
-        directory, record_id = opened.directory, opened.record.record_id
-        left = len(directory.undelivered(record_id))
-        status = directories.COMPLETED
-        if flow.was_stopped:
-            status = directories.FAILED if flow.error else directories.INTERRUPTED
-        if left:
-            logger.error("%s", undelivered_message(directory, left))
-        self._write_result(opened)
-        if flow.was_stopped:
-            self._reporter.fail_now(opened.tally.counts, flow.grace_left)
-            self._reporter.join(flow.grace_left)
-            logger.warning(
-                "The run was ended early with %d of %d rows done; run it again to go on.",
-                opened.tally.counts.done,
-                opened.tally.counts.total,
-            )
-        elif left and self._settings.on_undelivered == HOLD:
-            self._reporter.join(None)
-            status = directories.RUNNING
-        else:
-            status = self._complete(opened, status)
-        directory.fold_journal()
-        self._error = self._error or flow.error
-        self._note_status(opened, status, left)
-
-    def _complete(self, opened: Opened, status: str) -> str:
-        """Complete the record; all rows are done, so a failure here does not undo the run."""
-        try:
-            self._reporter.complete(opened.tally.counts)
-            self._record_complete = True
-        except CloudError as error:
-            logger.error(
-                "All rows are done, but record %s could not be completed; run again to complete "
-                "it: no row is run twice.",
-                opened.record.record_id,
-            )
-            self._error = error
-            return directories.FAILED
-        return status
-
-    def _write_result(self, opened: Opened) -> None:
-        directory, repeats = opened.directory, self._settings.n_repeat
-        tasks = [*opened.tasks, *(Task(name, {}) for name in directory.others)]
-        metrics: Mapping[str, Any] = {}
-        if self._evaluators or directory.decision == directories.CONTINUE:
-            # else nothing can have been scored, and asking the disk for each row costs as much as
-            # writing a part of it
-            metrics = metrics_by_repeat(directory.path, tasks, repeats, directory.state)
-        directory.write_result(evaluation_result(tasks, repeats, directory.state, metrics))
-
-    def _note_status(self, opened: Opened, status: str, undelivered: int) -> None:
-        changes: Dict[str, Any] = {"status": status, "finished_at": int(self._now() * 1000)}
-        if self._cluster is not None:
-            changes["suspects"] = sorted(self._cluster.suspects)
-        opened.directory.update_meta(**changes)
-        record_id = opened.record.record_id
-        self._outcome = RunOutcome(record_id, status, undelivered)
-        self._tell(RunFinished(record_id, status, undelivered))
-
-    def _abandon(self, opened: Opened) -> None:
-        """A fault of the run itself: the record must not stay ``running``."""
-        if not self._record_complete:
-            self._reporter.fail_now(opened.tally.counts, self._settings.stop_grace)
-            self._reporter.join(self._settings.stop_grace)
-        try:
-            opened.directory.update_meta(status=directories.FAILED)
-        except OSError as error:
-            logger.warning("The results directory could not be marked failed: %s", error)
-        left = len(opened.directory.undelivered(opened.record.record_id))
-        opened.directory.close()
-        self._tell(RunFinished(opened.record.record_id, directories.FAILED, left))
 
     def _result(self) -> RunOutcome:
         if self._error is not None:
