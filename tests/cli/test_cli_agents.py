@@ -136,10 +136,11 @@ def test_secrets_stay_out_of_the_fingerprint_and_other_templates_are_another_age
     assert first["hash"] != second["hash"]
 
 
-def test_an_unknown_column_fails_the_row_by_name(cli: Any, echo: EchoServer) -> None:
-    run_one(cli, "--http", echo.url, "--body-field", "q={questoin}")
-    (row,) = load_result("results")
-    assert "the row has no column 'questoin'; it has id, question, gold" in row.error_message
+def test_an_unknown_column_is_named_before_the_agent_is_called(cli: Any, echo: EchoServer) -> None:
+    refused = run_one(cli, "--http", echo.url, "--body-field", "q={questoin}")
+    assert refused.code == 2 and not echo.seen
+    assert "takes {questoin} from the row" in refused.err
+    assert "its columns are id, question, gold" in refused.err
 
 
 PROGRAM = (
