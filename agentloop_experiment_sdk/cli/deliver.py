@@ -7,6 +7,7 @@ import contextlib
 from dataclasses import asdict
 from typing import Any, Iterator, Optional
 
+from ..api import local_config
 from ..errors import ResultsDirectoryError
 from ..plan.config import AgentLoopConfig
 from . import connections, embedded, exits, options
@@ -73,6 +74,4 @@ def _config(given: argparse.Namespace) -> Iterator[Optional[AgentLoopConfig]]:
         return
     embedded.check_alone(given)
     with embedded.local_loop(given.result_dir) as local:
-        yield AgentLoopConfig(
-            experiment_plan_id=known["experiment_plan_id"], **embedded.connection_settings(local)
-        )
+        yield local_config(local, known["experiment_plan_id"])

@@ -9,7 +9,7 @@ import argparse
 import contextlib
 import os
 import shutil
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Sequence
 
 from ..errors import ConfigurationError, EmptyDatasetError
 from ..results import layout, places
@@ -135,6 +135,11 @@ def check_dataset(path: str) -> None:
         )
 
 
+def dataset_name(path: str) -> str:
+    """What the dataset of a file is called: the file's name without its ending."""
+    return os.path.splitext(os.path.basename(path))[0]
+
+
 def load_plan(local: LocalAgentLoop, path: str) -> str:
     """Load a dataset file and return the plan over it; the same file gets the same plan again.
 
@@ -145,36 +150,14 @@ def load_plan(local: LocalAgentLoop, path: str) -> str:
 
     from ..local import ServiceError
 
-    name = os.path.splitext(os.path.basename(path))[0]
-    plan_name = "local plan of " + name
+    name = dataset_name(path)
     try:
         local.load_dataset(path, name, replace=True)
     except (OSError, ValueError, ServiceError, sqlite3.Error) as error:
         raise _unreadable(path, error) from error
-    found = _plan_named(local, plan_name)
-    return found or local.create_plan(name, plan_name)
+    return local.create_plan(name, "local plan of " + name)
 
 
 def _unreadable(path: str, error: Exception) -> ConfigurationError:
     reason = getattr(error, "strerror", None) or error
     return ConfigurationError("The dataset {} cannot be read: {}.".format(path, reason))
-
-
-def connection_settings(local: LocalAgentLoop) -> Dict[str, Any]:
-    """The settings of a ``Connection`` to it."""
-    endpoints = local.endpoints
-    return {
-        "agent_space": endpoints.agent_space,
-        "region_id": endpoints.region_id,
-        "agentloop_endpoint": endpoints.agentloop_endpoint,
-        "sls_endpoint": endpoints.sls_endpoint,
-        "access_key_id": endpoints.access_key_id,
-        "access_key_secret": endpoints.access_key_secret,
-    }
-
-
-def _plan_named(local: LocalAgentLoop, name: str) -> Optional[str]:
-    from ..plan.connection import Connection, list_plans
-
-    plans = list_plans(Connection(**connection_settings(local)), plan_name=name)
-    return next((plan.plan_id for plan in plans if plan.plan_name == name), None)

@@ -12,6 +12,7 @@ from .console import Console
 from .wording import in_options
 
 if TYPE_CHECKING:
+    from ..report.compare import CandidateComparison
     from ..results.stored import ResultRow
 
 _SHOW = """\
@@ -145,10 +146,17 @@ def _compare(given: argparse.Namespace, console: Console) -> int:
     )
     console.text(render_text(comparison))
     for candidate in comparison if given.diff is not None else ():
-        console.text("\n".join(map(one_line, candidate.diff(given.diff).splitlines())))
+        _show_diff(console, candidate, given.diff)
     _write(given, console, comparison)
     console.event("result", exit_code=exits.OK, **comparison.to_dict())
     return exits.OK
+
+
+def _show_diff(console: Console, candidate: CandidateComparison, item: str) -> None:
+    diff = candidate.diff(item)
+    told = diff or "{}: the answer to {!r} is the same.".format(candidate.name, item)
+    console.text("\n" + "\n".join(map(one_line, told.splitlines())))
+    console.event("diff", item=item, name=candidate.name, diff=diff)
 
 
 def _gate(given: argparse.Namespace, console: Console) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict
 from ..errors import ConfigurationError
 from . import exits, options
 from .console import Console
+from .embedded import dataset_name, load_plan
 
 if TYPE_CHECKING:
     from ..local import LocalAgentLoop
@@ -68,6 +69,13 @@ def _start(given: argparse.Namespace) -> LocalAgentLoop:
 
     if not 0 <= given.port <= 65535:
         raise ConfigurationError("--port must be 0 to 65535, not {}.".format(given.port))
+    names = list(map(dataset_name, given.dataset))
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ConfigurationError(
+            "Two files of --dataset are called {!r}: rename one, or it would take the other's "
+            "place.".format(twice[0])
+        )
     try:
         return LocalAgentLoop(given.store, port=given.port).start()
     except (OSError, sqlite3.Error) as error:
@@ -79,8 +87,6 @@ def _start(given: argparse.Namespace) -> LocalAgentLoop:
 
 
 def _load(local: LocalAgentLoop, given: argparse.Namespace) -> Dict[str, str]:
-    from .embedded import load_plan
-
     return {os.path.basename(path): load_plan(local, path) for path in given.dataset}
 
 

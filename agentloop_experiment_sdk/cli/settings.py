@@ -9,6 +9,7 @@ import re
 import sys
 from typing import Any, Dict, Iterator, Mapping, Optional, Union
 
+from ..api import local_config
 from ..errors import ConfigurationError
 from ..plan.config import AgentLoopConfig
 from ..results.metadata import repeats_of
@@ -44,13 +45,8 @@ def config_of_run(given: argparse.Namespace, meta: Mapping[str, Any]) -> Iterato
     with embedded.local_loop(given.result_dir) as local:
         if given.local is not None:
             known["experiment_plan_id"] = embedded.load_plan(local, given.local)
-        settings: Dict[str, Any] = {"max_rows": _ALL_ROWS}
-        settings.update(connections.dataset_settings(given, known))
-        yield AgentLoopConfig(
-            experiment_plan_id=known["experiment_plan_id"],
-            **embedded.connection_settings(local),
-            **settings,
-        )
+        settings = {"max_rows": _ALL_ROWS, **connections.dataset_settings(given, known)}
+        yield local_config(local, known["experiment_plan_id"], **settings)
 
 
 def experiment_options(given: argparse.Namespace, meta: Mapping[str, Any]) -> Dict[str, Any]:

@@ -62,6 +62,10 @@ def test_compare_finds_what_broke(cli: Any, two_runs: None) -> None:
     assert done.code == 0
     assert "v2" in done.out
     assert "-2" in done.out and "+ERROR: ValueError - cannot do odd rows" in done.out
+    same = cli("compare", "good", "bad", "--name", "v1", "--name", "v2", "--diff", "0")
+    assert same.out.endswith("\n\nv2: the answer to '0' is the same.\n")
+    events = cli("compare", "good", "bad", "--diff", "1", "--json").events
+    assert events[0]["event"] == "diff" and "+ERROR: ValueError" in events[0]["diff"]
     events = cli("compare", "bad", "good", "--baseline", 2, "--json").events
     assert events[-1]["baseline"]["name"]
     broken = events[-1]["candidates"][0]["newly_broken"]

@@ -58,6 +58,7 @@ BAD: List[Tuple[List[Any], str]] = [
     (["run", "agent.py:answer", "--local", "agent.py"], "ends in .jsonl or .csv"),
     (["run", "agent.py:answer", "--local", "torn.jsonl"], "torn.jsonl cannot be read: row 1 is"),
     (["run", "agent.py:answer", "--local", "list.jsonl"], "1 is not a JSON object"),
+    (["run", "agent.py:answer", "--local", "wide.csv"], "line 2 has more values than the header"),
     (["run", "agent.py:answer", "--local", "empty.jsonl"], "EmptyDataset"),
     ([*RUN, "--ground-truth-field", "golt"], "golt"),
     ([*RUN, "--max-rows", 0], "--max-rows must be at least 1"),
@@ -121,12 +122,14 @@ BAD: List[Tuple[List[Any], str]] = [
     (["serve", "--port", 70000], "--port must be 0 to 65535"),
     (["serve", "--store", "no/such/folder/x"], "It cannot be served on port 0 from no/such"),
     (["serve", "--dataset", "none.csv"], "none.csv cannot be read"),
+    (["serve", "--dataset", "a/q.csv", "--dataset", "b/q.csv"], "Two files of --dataset are call"),
 ]
 
 
 @pytest.fixture
 def broken_files(work: pathlib.Path) -> None:
     (work / "torn.py").write_text("def f(:\n")
+    (work / "wide.csv").write_text("id,question\n1,hello, world\n")
     (work / "leaves.py").write_text("raise SystemExit(5)\n")
     (work / "raises.py").write_text("def f(task):\n    pass\n1 / 0\n")
     (work / "torn.jsonl").write_text('{"id": 1')
