@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Sequence, Tuple, Union
+from typing import List, Sequence, Tuple, Union
 
 from . import charts as draw
 from .compare import CandidateComparison, Comparison
@@ -189,12 +189,13 @@ def _comparison_charts(comparison: Comparison) -> List[Tuple[str, str]]:
             candidate.name, comparison.baseline.name
         )
         drawn.append((markup(caption), draw.forest(list(candidate.deltas.values()))))
-    series: Any = {
-        side.name: [i.latency_ms for i in side.baseline.items if i.latency_ms is not None]
+    series = [
+        (side.name, [i.latency_ms for i in side.baseline.items if i.latency_ms is not None])
         for side in comparison.sides
-    }
+    ]
     legend = "".join(
-        '<i class="run{}"></i>{}'.format(place, markup(name)) for place, name in enumerate(series)
+        '<i class="run{}"></i>{}'.format(place, markup(name))
+        for place, (name, _) in enumerate(series)
     )
     caption = 'Latency, cumulative<span class="legend">{}</span>'.format(legend)
     drawn.append((caption, draw.cumulative(series, milliseconds)))

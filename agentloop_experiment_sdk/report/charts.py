@@ -75,22 +75,25 @@ def forest(deltas: Sequence[MetricDelta]) -> str:
     return _svg(parts, "change per measure", height=len(deltas) * 34 + 8, width=WIDE)
 
 
-def cumulative(series: Mapping[str, Sequence[float]], label: Callable[[float], str]) -> str:
-    """The share of rows up to each value, a line per run, on a logarithmic axis."""
-    known = {
-        name: sorted(value for value in values if value > 0) for name, values in series.items()
-    }
-    known = {name: values for name, values in known.items() if values}
-    if not known:
+def cumulative(series: Sequence[Tuple[str, Sequence[float]]], label: Callable[[float], str]) -> str:
+    """The share of rows up to each value, a line per (run's name, values), on a logarithmic axis.
+
+    The n-th run has the n-th colour, whether or not those before it have values.
+    """
+    lines = [(name, sorted(value for value in values if value > 0)) for name, values in series]
+    ends = [end for _, values in lines for end in values[:1] + values[-1:]]
+    if not ends:
         return ""
-    low = min(values[0] for values in known.values())
-    high = max(max(values[-1] for values in known.values()), low * 1.01)
+    low = min(ends)
+    high = max(*ends, low * 1.01)
     plot_width, plot_height = WIDE - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
     parts = [_share_axis(plot_height)]
     for value in _log_ticks(low, high):
         place = _LEFT + _log_share(value, low, high) * plot_width
         parts.append(_text(place, HEIGHT - 8, label(value), "tick middle"))
-    for index, (name, values) in enumerate(known.items()):
+    for index, (name, values) in enumerate(lines):
+        if not values:
+            continue
         points = _steps(values, low, high, plot_width, plot_height)
         parts.append(
             '<polyline class="line run{}" points="{}"><title>{}</title></polyline>'.format(
@@ -218,14 +221,16 @@ def _mark(name: str, across: float) -> str:
 
 def _row_bar(place: int, name: str, count: int, most: int, total: int, kind: str) -> List[str]:
     top = place * 34
-    width = max(2.0, count / most * (WIDTH - 4))
     share = " ({:.1%})".format(count / total) if total else ""
-    return [
+    parts = [
         _text(2, top + 13, shorten(name, 36), "label"),
         _text(WIDTH - 2, top + 13, number(count) + share, "tick end"),
         _rect(2, top + 19, WIDTH - 4, 8, "track", ""),
-        _rect(2, top + 19, width, 8, kind, "{}: {}".format(name, count)),
     ]
+    if count:
+        width = max(2.0, count / most * (WIDTH - 4))
+        parts.append(_rect(2, top + 19, width, 8, kind, "{}: {}".format(name, count)))
+    return parts
 
 
 def _forest_row(delta: MetricDelta, middle_y: float, middle: float, half: float) -> List[str]:

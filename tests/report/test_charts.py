@@ -32,7 +32,7 @@ def test_any_values_can_be_drawn(values, logarithmic):
 def test_nothing_to_draw_is_no_chart():
     assert charts.histogram([], [], {}, str) == ""
     assert charts.horizontal_bars({}, 0) == ""
-    assert charts.cumulative({"a": [], "b": [0.0]}, str) == ""
+    assert charts.cumulative([("a", []), ("b", [0.0])], str) == ""
 
 
 def test_many_names_become_one_bar_of_others():
@@ -49,12 +49,23 @@ def test_a_forest_shows_each_change_by_its_verdict():
 
 
 def test_cumulative_lines_rise_to_the_top_with_few_points():
-    svg = charts.cumulative({"a": [float(i) for i in range(1, 5000)], "b": [7.0]}, "{:.0f}".format)
+    series = [("a", [float(i) for i in range(1, 5000)]), ("b", [7.0])]
+    svg = charts.cumulative(series, "{:.0f}".format)
     lines = drawn(svg, "polyline")
     assert len(lines) == 2
     points = [tuple(map(float, p.split(","))) for p in lines[0].get("points").split()]
     assert len(points) <= 200 and points == sorted(points, key=lambda p: (p[0], -p[1]))
     assert points[-1][1] == pytest.approx(18)
+
+
+def test_a_run_keeps_its_colour_when_those_before_it_have_no_values():
+    svg = charts.cumulative([("same", []), ("same", [1.0, 2.0]), ("same", [3.0])], str)
+    assert [line.get("class") for line in drawn(svg, "polyline")] == ["line run1", "line run2"]
+
+
+def test_what_never_occurs_has_no_bar():
+    svg = charts.horizontal_bars({"pass": 3, "fail": 0}, 3, {"pass": "good", "fail": "bad"})
+    assert [bar.get("class") for bar in drawn(svg, "rect")] == ["track", "good", "track"]
 
 
 def test_names_are_escaped():
