@@ -9,6 +9,7 @@ and the script writes agents' texts as text nodes only.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import os
 import pkgutil
@@ -58,14 +59,14 @@ def write_html(subject: Page, path: PathLike, *, max_chars: int = pagedata.MAX_C
     target = os.fspath(path)
     # a name that nobody knows beforehand: in a folder that others write to it could be a link
     temporary = "{}.{}.tmp".format(target, uuid.uuid4().hex)
-    with open(temporary, "x", encoding="utf-8", newline="\n") as file:
-        try:
+    try:
+        with open(temporary, "x", encoding="utf-8", newline="\n") as file:
             file.writelines(html_parts(subject, max_chars))
-        except BaseException:
-            file.close()
+        layout.replace_with_retry(temporary, target, time.sleep)
+    except BaseException:
+        with contextlib.suppress(OSError):
             os.unlink(temporary)
-            raise
-    layout.replace_with_retry(temporary, target, time.sleep)
+        raise
 
 
 def html_parts(subject: Page, max_chars: int = pagedata.MAX_CHARS) -> Iterator[str]:

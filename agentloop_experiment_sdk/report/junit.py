@@ -69,7 +69,8 @@ def render_junit(subject: Subject, *, metrics: Sequence[str] = ()) -> str:
 def _suites(subject: Subject, metrics: Sequence[str]) -> List[_Suite]:
     if isinstance(subject, ExperimentResult):
         cases = [
-            _row_case(subject, pair[0], pair[1], metrics) for pair in zip(subject, subject.measures)
+            _row_case(subject, row, measure, metrics)
+            for row, measure in zip(subject, subject.measures)
         ]
         return [_suite(subject, subject.dataset or subject.name, cases)]
     if isinstance(subject, Comparison):

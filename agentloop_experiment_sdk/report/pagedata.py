@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar
+import itertools
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+)
 
 from .. import jsontext
 from ..results.stored import ResultRow
 from .baseline import ItemOutcome
 from .compare import CandidateComparison, Comparison
-from .measures import RowMeasures
+from .measures import PASS_FAIL, RowMeasures
 from .pairing import ItemPair
 from .sections import shorten
 from .summary import ExperimentResult
@@ -50,21 +63,13 @@ def result_index(
         cells = [_row_cell(row, measure, metrics)]
         change = changes.get(row.task_id, "")
         rows.append([row.label, row.repeat_id, row.task_id, *_previews(row), cells, change])
-    repeats = result.repeats > 1
-    return _index("result", [result.name], metrics, rows, repeats=repeats)
+    checks = {name: summary.kind == PASS_FAIL for name, summary in result.metrics.items()}
+    return _index("result", [result.name], checks, rows, repeats=result.repeats > 1)
 
 
 def result_payloads(result: ExperimentResult, max_chars: int = MAX_CHARS) -> Iterator[List[Any]]:
     """Chunks of the rows' payloads, in the order of the index."""
-    chunk: List[Any] = []
-    for row in result:
-        asked = {"input": cut(row.input, max_chars), "truth": cut(row.ground_truth, max_chars)}
-        chunk.append(dict(asked, runs=[answer(row, max_chars)]))
-        if len(chunk) == CHUNK:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
+    return _chunks(_payload([row], max_chars) for row in result)
 
 
 def comparison_index(comparison: Comparison) -> Dict[str, Any]:
@@ -72,34 +77,45 @@ def comparison_index(comparison: Comparison) -> Dict[str, Any]:
 
     ``change`` is "broken", "fixed", "both" or "", over all candidates.
     """
-    metrics = sorted({name for side in comparison.sides for name in side.baseline.kinds})
+    kinds = [side.baseline.kinds for side in comparison.sides]
+    checks = {
+        name: all(known.get(name, PASS_FAIL) == PASS_FAIL for known in kinds)
+        for name in sorted(set().union(*kinds))
+    }
     rows = []
     changes = [_changes(candidate, lambda pair: id(pair.baseline)) for candidate in comparison]
     for line in _lines(comparison):
-        item = line.items[0] or next(item for item in line.items if item)
+        item = next(item for item in line if item)
         change = _change(changes, line)
         previews = _item_previews(comparison, line)
-        cells = [_item_cell(item, metrics) for item in line.items]
+        cells = [_item_cell(item, list(checks)) for item in line]
         rows.append([item.label, "", item.task_id, *previews, cells, change])
     names = [side.name for side in comparison.sides]
-    return _index("comparison", names, metrics, rows, repeats=False)
+    return _index("comparison", names, checks, rows, repeats=False)
 
 
 def comparison_payloads(comparison: Comparison, max_chars: int = MAX_CHARS) -> Iterator[List[Any]]:
     """Chunks of the items' payloads: per run the answer of the first repeat."""
-    chunk: List[Any] = []
-    for line in _lines(comparison):
-        rows = _first_rows(comparison, line)
-        known = next((row for row in rows if row), None)
-        entry: Dict[str, Any] = {"runs": [row and answer(row, max_chars) for row in rows]}
-        if known:
-            entry["input"] = cut(known.input, max_chars)
-            entry["truth"] = cut(known.ground_truth, max_chars)
-        chunk.append(entry)
-        if len(chunk) == CHUNK:
-            yield chunk
-            chunk = []
-    if chunk:
+    lines = _lines(comparison)
+    return _chunks(_payload(_first_rows(comparison, line), max_chars) for line in lines)
+
+
+def _payload(rows: Sequence[Optional[ResultRow]], max_chars: int) -> Dict[str, Any]:
+    """The answers of one line, and what was asked unless only imported baselines know."""
+    payload: Dict[str, Any] = {"runs": [row and answer(row, max_chars) for row in rows]}
+    asked = next((row for row in rows if row), None)
+    if asked is not None:
+        payload["input"] = cut(asked.input, max_chars)
+        payload["truth"] = cut(asked.ground_truth, max_chars)
+    return payload
+
+
+def _chunks(payloads: Iterable[Dict[str, Any]]) -> Iterator[List[Any]]:
+    remaining = iter(payloads)
+    while True:
+        chunk = list(itertools.islice(remaining, CHUNK))
+        if not chunk:
+            return
         yield chunk
 
 
@@ -133,12 +149,14 @@ def cut(value: Any, max_chars: int) -> Any:
 
 
 def _index(
-    kind: str, runs: List[str], metrics: List[str], rows: List[Any], *, repeats: bool
+    kind: str, runs: List[str], checks: Mapping[str, bool], rows: List[Any], *, repeats: bool
 ) -> Dict[str, Any]:
+    """``checks`` has metric name to whether it is pass/fail: only then is a 1 good and a 0 bad."""
     return {
         "kind": kind,
         "runs": runs,
-        "metrics": metrics,
+        "metrics": list(checks),
+        "checks": list(checks.values()),
         "repeats": repeats,
         "chunk": CHUNK,
         "rows": rows,
@@ -194,30 +212,25 @@ def _short(value: Any) -> Any:
     return round(value, 4) if isinstance(value, float) else value
 
 
-class _Line:
-    """One item over all runs of a comparison; None where a run did not answer it."""
-
-    def __init__(self, items: List[Optional[ItemOutcome]]) -> None:
-        self.items = items
+# one item over all runs of a comparison; None where a run did not answer it
+_Line = List[Optional[ItemOutcome]]
 
 
 def _lines(comparison: Comparison) -> List[_Line]:
     """Every item of the baseline, then those that only candidates have."""
-    width = len(comparison) + 1
-    lines = {id(item): _Line([item] + [None] * (width - 1)) for item in _baseline_items(comparison)}
+    absent: _Line = [None] * len(comparison)
+    lines: Dict[int, _Line] = {
+        id(item): [item, *absent] for item in comparison.baseline.baseline.items
+    }
     extra: List[_Line] = []
     for place, candidate in enumerate(comparison, 1):
         for pair in candidate.pairs:
-            lines[id(pair.baseline)].items[place] = pair.candidate
+            lines[id(pair.baseline)][place] = pair.candidate
         for item in candidate.only_candidate:
-            line = _Line([None] * width)
-            line.items[place] = item
+            line: _Line = [None, *absent]
+            line[place] = item
             extra.append(line)
     return list(lines.values()) + extra
-
-
-def _baseline_items(comparison: Comparison) -> Tuple[ItemOutcome, ...]:
-    return comparison.baseline.baseline.items
 
 
 def _changes(candidate: CandidateComparison, key_of: Callable[[ItemPair], _Key]) -> Dict[_Key, str]:
@@ -229,13 +242,13 @@ def _changes(candidate: CandidateComparison, key_of: Callable[[ItemPair], _Key])
 
 
 def _change(changes: Sequence[Dict[int, str]], line: _Line) -> str:
-    found = {known[id(line.items[0])] for known in changes if id(line.items[0]) in known}
+    found = {known[id(line[0])] for known in changes if id(line[0]) in known}
     return "" if not found else found.pop() if len(found) == 1 else "both"
 
 
 def _first_rows(comparison: Comparison, line: _Line) -> List[Optional[ResultRow]]:
     rows: List[Optional[ResultRow]] = []
-    for side, item in zip(comparison.sides, line.items):
+    for side, item in zip(comparison.sides, line):
         known = side.result.rows_of(item.task_id) if side.result and item else []
         rows.append(known[0] if known else None)
     return rows
@@ -251,12 +264,3 @@ def _evaluations(row: ResultRow) -> Dict[str, Any]:
         name: {key: entry[key] for key in ("result", "message") if entry.get(key) is not None}
         for name, entry in row.evaluations.items()
     }
-
-
-__all__ = [
-    "comparison_index",
-    "comparison_payloads",
-    "result_index",
-    "result_payloads",
-    "script_json",
-]

@@ -130,6 +130,18 @@ def test_columns_sort_down_up_and_back(browser, tmp_path):
     assert browser.run(ROWS)[:2] == ["q0", "q1"]
 
 
+def test_a_score_of_one_is_good_only_where_it_is_a_pass(browser, tmp_path):
+    """On a scale from 1 to 5 it is the worst."""
+    scores = [{"passed": 1, "stars": 1}, {"passed": 0, "stars": 5}]
+    rows = [row("q%d" % i, scores=found) for i, found in enumerate(scores)]
+    run = build(tmp_path / "r", rows)
+    good = "return [...document.querySelectorAll('.score-pass')].map(node => node.textContent)"
+    browser.open(page(tmp_path, load_result(run)))
+    assert browser.run(good) == ["1"]
+    browser.open(page(tmp_path, compare([run, run])))
+    assert browser.run(good) == ["1", "1"]
+
+
 def test_the_keyboard_walks_through_the_rows(browser, tmp_path):
     browser.open(page(tmp_path, load_result(build(tmp_path / "r", hostile(10)))))
     press = (

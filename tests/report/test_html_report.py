@@ -134,6 +134,12 @@ def test_a_comparison_has_a_cell_and_an_answer_per_run(tmp_path):
     assert [run["output"] for run in first["runs"]] == ["1", "2", "answer"]
 
 
+def test_runs_of_one_name_are_told_apart_in_the_legend(tmp_path):
+    runs = [build(tmp_path / name, [row("x")]) for name in "ab"]
+    markup = render_html(compare(runs, names=["v", "v"]))
+    assert '<i class="run0"></i>v<i class="run1"></i>v' in markup
+
+
 def test_an_item_that_one_run_breaks_and_another_fixes(tmp_path):
     def run(name, **passes):
         rows = [row("x", scores=passes)]
@@ -196,6 +202,9 @@ def test_the_page_is_written_whole_or_not_at_all(result, tmp_path):
     assert target.read_text(encoding="utf-8") == render_html(result)
     with pytest.raises(OSError):
         write_html(result, tmp_path / "no" / "folder.html")
+    (tmp_path / "taken.html").mkdir()
+    with pytest.raises(OSError):
+        write_html(result, tmp_path / "taken.html")
     assert [entry.name for entry in tmp_path.iterdir() if entry.suffix == ".tmp"] == []
 
 

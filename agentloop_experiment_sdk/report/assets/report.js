@@ -47,7 +47,8 @@
 
   function time(value) {
     if (value === null || value === undefined) return "";
-    return value < 1000 ? Math.round(value) + " ms" : (value / 1000).toFixed(2) + " s";
+    if (value < 10) return Number(value.toPrecision(3)) + " ms";
+    return value < 999.5 ? Math.round(value) + " ms" : (value / 1000).toFixed(2) + " s";
   }
   function count(value) {
     return value === null || value === undefined ? "" : Math.round(value).toLocaleString("en-US");
@@ -93,10 +94,12 @@
     var value = function (row) { var cell = cellOf(row, run); return cell ? cell[SCORES][metric] : null; };
     return column(title, 88, value, function (node, row) {
       var found = value(row);
-      node.textContent = found === 1 ? "1" : score(found);
-      if (found === 1) node.classList.add("score-pass");
-      if (found === 0) node.classList.add("score-fail");
+      node.textContent = score(found);
+      if (data.checks[metric]) node.className += verdictOf(found);
     }, true);
+  }
+  function verdictOf(passed) {
+    return passed === 1 ? " score-pass" : passed === 0 ? " score-fail" : "";
   }
   function any(place) {
     return data.rows.some(function (row) {
@@ -105,7 +108,7 @@
   }
 
   // In a comparison one column holds the values of all runs, and sorts by how much they changed.
-  function joined(title, valueOf, textOf) {
+  function joined(title, valueOf, textOf, isCheck) {
     var width = 56 + 62 * data.runs.length;
     var change = function (row) {
       var first = row[CELLS][0] && valueOf(row[CELLS][0]), most = null;
@@ -120,8 +123,7 @@
       row[CELLS].forEach(function (cell, run) {
         if (run) node.append(make("span", "dim", " \u2192 "));
         var value = cell ? valueOf(cell) : null;
-        var kind = value === 1 ? "score-pass" : value === 0 ? "score-fail" : "";
-        node.append(make("span", kind, textOf(value) || "\u2013"));
+        node.append(make("span", isCheck ? verdictOf(value) : "", textOf(value) || "\u2013"));
       });
     }, true);
   }
@@ -129,7 +131,8 @@
     var made = [plain("item", 110, LABEL), changeColumn()];
     data.runs.forEach(function (name, run) { made.push(status(name, run)); });
     data.metrics.forEach(function (metric, place) {
-      made.push(joined(metric, function (cell) { return cell[SCORES][place]; }, score));
+      var valueOf = function (cell) { return cell[SCORES][place]; };
+      made.push(joined(metric, valueOf, score, data.checks[place]));
     });
     if (any(LATENCY)) made.push(joined("latency", function (cell) { return cell[LATENCY]; }, time));
     return made;
