@@ -107,8 +107,7 @@ def _changes_section(
     title: str, candidate: CandidateComparison, changes: Sequence[ItemChange]
 ) -> Section:
     rows = tuple(_change_row(candidate, change) for change in changes[:LISTED])
-    rest = len(changes) - len(rows)
-    lines = ("and {} more".format(number(rest)),) if rest else ()
+    lines = ("The first {} are listed.".format(LISTED),) if len(changes) > LISTED else ()
     table = Table(("item", "in", "baseline", "this run"), rows) if rows else None
     return Section("{} ({})".format(title, len(changes)) if rows else title, lines, table, level=3)
 

@@ -10,6 +10,7 @@ from .sections import (
     Section,
     Table,
     interval_text,
+    measure_name,
     measure_text,
     milliseconds,
     number,
@@ -64,9 +65,9 @@ def _measures_table(result: ExperimentResult) -> Optional[Table]:
     if result.success.n:
         success = result.success
         rows.append(("success rate", share(success.value), interval_text(success, PASS_FAIL)))
-    for name, spread in (("latency", result.latency), ("time to first token", result.ttft)):
+    for name, spread in (("latency_ms", result.latency), ("ttft_ms", result.ttft)):
         if spread is not None:
-            rows.append((name, "p50 " + milliseconds(spread.p50), _tail(spread)))
+            rows.append((measure_name(name), "p50 " + milliseconds(spread.p50), _tail(spread)))
     return Table(("measure", "value", "95% interval / tail"), tuple(rows)) if rows else None
 
 

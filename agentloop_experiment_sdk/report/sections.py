@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, List, Optional, Protocol, Tuple
 
@@ -67,10 +68,12 @@ def share(value: float) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """A time for people: ms below a second, else seconds."""
-    if value < 1000:
-        return "{:.0f} ms".format(value)
-    return "{:.2f} s".format(value / 1000)
+    """A time for people: ms below a second, else seconds; the page's script writes the same."""
+    if value < 10:
+        return "{:.3g} ms".format(value)
+    # halves go up, as JavaScript rounds
+    rounded = math.floor(value + 0.5) if value < 1000 else 1000
+    return "{} ms".format(rounded) if rounded < 1000 else "{:.2f} s".format(value / 1000)
 
 
 def number(value: float) -> str:
@@ -91,7 +94,7 @@ def measure_text(name: str, kind: str, value: float) -> str:
 
 def measure_name(name: str) -> str:
     """What a person calls a measure."""
-    names = {"latency_ms": "latency", "ttft_ms": "time to first token", "tokens": "tokens per row"}
+    names = {"latency_ms": "latency", "ttft_ms": "first token", "tokens": "tokens/row"}
     return names.get(name, name)
 
 

@@ -64,8 +64,8 @@ def _wrapped(lines: Iterable[str], columns: int) -> List[str]:
         if display_width(line) <= columns:
             wrapped.append(line)
         else:
-            # a wide character takes two columns, so half of them are safe for any text
-            room = columns if line.isascii() else columns // 2
+            # textwrap counts characters: half as many are safe where some take two columns
+            room = columns if display_width(line) <= len(line) else columns // 2
             wrapped += textwrap.wrap(line, room) or [""]
     return wrapped
 

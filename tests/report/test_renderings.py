@@ -100,7 +100,7 @@ def test_more_broken_items_than_fit_are_counted(tmp_path):
     old = build(tmp_path / "a", [row(str(i)) for i in range(30)])
     new = build(tmp_path / "b", [row(str(i), status="failed") for i in range(30)])
     text = render_text(compare([old, new]), width=100)
-    assert "Newly broken (30)" in text and "and 10 more" in text
+    assert "Newly broken (30)\nThe first 20 are listed.\nitem " in text
 
 
 def test_a_comparison_tells_what_is_not_paired_and_which_categories_moved(tmp_path):
@@ -220,10 +220,26 @@ def test_intervals_have_the_unit_of_their_measure():
 
 
 @pytest.mark.parametrize(
+    "value, text",
+    [
+        (0.0, "0 ms"),
+        (0.3149, "0.315 ms"),
+        (1.968, "1.97 ms"),
+        (12.5, "13 ms"),
+        (999.4, "999 ms"),
+        (999.5, "1.00 s"),
+    ],
+)
+def test_times_have_as_many_digits_as_they_need(value, text):
+    assert sections.milliseconds(value) == text
+
+
+@pytest.mark.parametrize(
     "name, kind, low, high, text",
     [
         ("success", "pass/fail", -0.201, -0.008, "\u221220.1 to \u22120.8 pp"),
         ("latency_ms", "numerical", -15.0, 2.0, "\u221215 to +2 ms"),
+        ("latency_ms", "numerical", 1.941, 2.049, "+1.94 to +2.05 ms"),
         ("latency_ms", "numerical", -15.0, 2000.0, "\u221215 ms to +2.00 s"),
         ("tokens", "numerical", -20.0, 3.0, "\u221220 to +3"),
     ],
@@ -245,6 +261,17 @@ def test_the_message_of_a_failure_is_wrapped_not_cut(tmp_path):
     text = render_text(load_result(build(tmp_path, rows)), width=60)
     said = " ".join(text.split("message\n")[1].split())
     assert "and that is the end." in said and "\u2026" not in said
+
+
+def test_a_line_takes_its_whole_room_unless_it_has_wide_characters(tmp_path):
+    def lines_of(message):
+        rows = [row("a", status="failed", error=("Odd", message))]
+        text = render_text(load_result(build(tmp_path / message[:1], rows)), width=60)
+        return [line.strip() for line in text.split("message\n")[1].splitlines()[2:]]
+
+    plain, dotted = lines_of("x gave up " * 12), lines_of("y gave \u2026 " * 12)
+    assert len(plain) == len(dotted)
+    assert max(map(display_width, lines_of("\u6587\u5b57 " * 30))) <= 60
 
 
 def test_a_baseline_file_lacks_answers_but_the_run_has_its_own(comparison):
