@@ -70,7 +70,7 @@ def share(value: float) -> str:
 def milliseconds(value: float) -> str:
     """A time for people: ms below a second, else seconds; the page's script writes the same."""
     if value < 10:
-        return "{:.3g} ms".format(value)
+        return "{:.2g} ms".format(value)
     # halves go up, as JavaScript rounds
     rounded = math.floor(value + 0.5) if value < 1000 else 1000
     return "{} ms".format(rounded) if rounded < 1000 else "{:.2f} s".format(value / 1000)

@@ -223,8 +223,9 @@ def test_intervals_have_the_unit_of_their_measure():
     "value, text",
     [
         (0.0, "0 ms"),
-        (0.3149, "0.315 ms"),
-        (1.968, "1.97 ms"),
+        (0.3149, "0.31 ms"),
+        (1.868, "1.9 ms"),
+        (9.96, "10 ms"),
         (12.5, "13 ms"),
         (999.4, "999 ms"),
         (999.5, "1.00 s"),
@@ -239,7 +240,7 @@ def test_times_have_as_many_digits_as_they_need(value, text):
     [
         ("success", "pass/fail", -0.201, -0.008, "\u221220.1 to \u22120.8 pp"),
         ("latency_ms", "numerical", -15.0, 2.0, "\u221215 to +2 ms"),
-        ("latency_ms", "numerical", 1.941, 2.049, "+1.94 to +2.05 ms"),
+        ("latency_ms", "numerical", 1.641, 2.149, "+1.6 to +2.1 ms"),
         ("latency_ms", "numerical", -15.0, 2000.0, "\u221215 ms to +2.00 s"),
         ("tokens", "numerical", -20.0, 3.0, "\u221220 to +3"),
     ],

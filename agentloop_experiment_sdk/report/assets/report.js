@@ -47,7 +47,7 @@
 
   function time(value) {
     if (value === null || value === undefined) return "";
-    if (value < 10) return Number(value.toPrecision(3)) + " ms";
+    if (value < 10) return Number(value.toPrecision(2)) + " ms";
     return value < 999.5 ? Math.round(value) + " ms" : (value / 1000).toFixed(2) + " s";
   }
   function count(value) {
