@@ -6,7 +6,7 @@ import contextvars
 import functools
 import inspect
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import (
     Any,
     Awaitable,
@@ -273,8 +273,5 @@ def _distinct(results: Iterable[MetricResult]) -> Tuple[MetricResult, ...]:
         while name.casefold() in distinct:
             serial += 1
             name = "{}#{}".format(result.name, serial)
-        renamed = MetricResult(
-            name, result.result, result.created_at, result.message, result.metadata
-        )
-        distinct[name.casefold()] = renamed
+        distinct[name.casefold()] = replace(result, name=name)
     return tuple(distinct.values())

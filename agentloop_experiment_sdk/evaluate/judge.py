@@ -7,16 +7,28 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import random
 import re
 import time
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+)
 from urllib.parse import urlsplit, urlunsplit
 
 from .. import jsontext
 from ..errors import ConfigurationError, EvaluationError
 from ..models import HttpRequestSpec, SolutionOutput, Task
-from .metric import Verdict
+from .metric import Verdict, is_number
 from .selection import (
     MissingValueError,
     Selector,
@@ -246,20 +258,30 @@ def llm_judge(
 
 def _check(model: Any, rubric: Any, choices: Any, scale: Any, timeout: Any, retries: Any) -> None:
     problem = ""
-    if not all(isinstance(text, str) and text.strip() for text in (model, rubric)):
+    if not _are_texts((model, rubric)):
         problem = "model and rubric must be text that is not empty"
-    elif isinstance(choices, str) or not all(isinstance(c, str) and c.strip() for c in choices):
+    elif isinstance(choices, str) or not _are_texts(choices):
         problem = "choices must be a list of texts, best first"
     elif len(choices) == 1 or len({choice.casefold() for choice in choices}) != len(choices):
         problem = "choices must be at least two different texts"
-    elif not (len(scale) == 2 and float("-inf") < scale[0] < scale[1] < float("inf")):
+    elif not _is_scale(scale):
         problem = "scale must be (lowest, highest)"
-    elif not 0 < timeout < float("inf"):
+    elif not is_number(timeout) or not 0 < timeout < math.inf:
         problem = "timeout must be a number of seconds above 0"
     elif isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
         problem = "retries must be a whole number of 0 or more"
     if problem:
         raise ConfigurationError("llm_judge(): {}.".format(problem))
+
+
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, Collection) and all(isinstance(v, str) and v.strip() for v in values)
+
+
+def _is_scale(scale: Any) -> bool:
+    if not isinstance(scale, Sequence) or len(scale) != 2 or not all(map(is_number, scale)):
+        return False
+    return -math.inf < scale[0] < scale[1] < math.inf
 
 
 def _endpoint(base_url: str) -> str:
@@ -278,6 +300,8 @@ def _headers(api_key: Optional[str], headers: Optional[Mapping[str, str]]) -> Di
     if api_key:
         sent["Authorization"] = "Bearer {}".format(api_key)
     sent.update(headers or {})
+    if not _are_texts(list(sent.values())):
+        raise ConfigurationError("llm_judge(): headers must map names to texts.")
     if any(re.search("[\r\n]", value) for value in sent.values()):
         raise ConfigurationError("A header of the judge, or its api_key, holds a line break.")
     return sent

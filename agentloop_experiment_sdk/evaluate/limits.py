@@ -6,7 +6,7 @@ from typing import Any, Callable
 
 from ..errors import ConfigurationError, EvaluationError
 from ..models import SolutionOutput, Task
-from .metric import Verdict
+from .metric import Verdict, is_number
 from .selection import Check, failed_row
 
 _ATTEMPT = "agentloop.attempt"  # where the results directory keeps the facts of the attempt
@@ -69,7 +69,7 @@ def tokens_below(limit: float, *, kind: str = "total_tokens", name: str = "token
         if kind in usage or kind != "total_tokens":
             return usage.get(kind)
         parts = [usage.get("input_tokens"), usage.get("output_tokens")]
-        return sum(parts) if all(map(_is_number, parts)) else None
+        return sum(parts) if all(map(is_number, parts)) else None
 
     return _limit(name, limit, kind, measure, "The agent reported no {}.".format(kind))
 
@@ -81,20 +81,16 @@ def _limit(
     measure: Callable[[SolutionOutput], Any],
     hint: str,
 ) -> Check:
-    if not _is_number(limit) or not limit > 0:
+    if not is_number(limit) or not limit > 0:
         raise ConfigurationError("{} needs a limit above 0, not {!r}.".format(name, limit))
 
     def score(task: Task, output: SolutionOutput) -> Verdict:
         if not output.success:
             return failed_row(output)
         value = measure(output)
-        if not _is_number(value):
+        if not is_number(value):
             raise EvaluationError(hint)
         reason = "" if value < limit else "{} is {:g}, the limit {:g}.".format(key, value, limit)
         return {"score": bool(value < limit), "reason": reason, key: value}
 
     return Check(name, score)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

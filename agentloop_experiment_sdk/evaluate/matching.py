@@ -10,7 +10,7 @@ from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple, Unio
 from .. import jsontext
 from ..errors import ConfigurationError, EvaluationError
 from ..models import SolutionOutput, Task
-from .metric import Verdict
+from .metric import Verdict, is_number
 from .selection import (
     Check,
     Selector,
@@ -23,7 +23,8 @@ from .selection import (
 )
 
 _NUMBER = re.compile(
-    r"(?:(?<!\w)[+-])?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?",
+    # models also write U+2212, the minus of typeset mathematics
+    r"(?:(?<!\w)[+\u2212-])?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?",
     re.ASCII,
 )
 _ABSENT = object()
@@ -52,7 +53,7 @@ def exact_match(
     tidy = _tidy(ignore_case, strip)
 
     def compare(actual: Any, expected: Any) -> Tuple[bool, str]:
-        numbers = _is_number(actual) and _is_number(expected)
+        numbers = is_number(actual) and is_number(expected)
         same = actual == expected if numbers else _texts_equal(actual, expected, tidy)
         return same, "Expected {}, got {}.".format(short(expected), short(actual))
 
@@ -189,7 +190,7 @@ def numeric_close(
         ConfigurationError: A tolerance is not a number of 0 or more.
     """
     for limit in (tolerance, relative):
-        if not _is_number(limit) or not 0 <= limit < math.inf:
+        if not is_number(limit) or not 0 <= limit < math.inf:
             raise ConfigurationError("A tolerance must be 0 or more, not {!r}.".format(limit))
 
     def compare(actual: Any, expected: Any) -> Tuple[bool, str]:
@@ -307,12 +308,8 @@ def _describe(actual: Any, expected: Any, path: Sequence[str]) -> str:
     return "{}expected {}, got {}.".format(where, short(expected), short(actual))
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _number(value: Any, extract: bool) -> Optional[float]:
-    if _is_number(value):
+    if is_number(value):
         text = repr(value)
     elif isinstance(value, str):
         text = value.strip()
@@ -321,5 +318,5 @@ def _number(value: Any, extract: bool) -> Optional[float]:
     found = _NUMBER.findall(text)
     if not found or not (extract or found[0] == text):
         return None
-    number = float(found[-1].replace(",", ""))
+    number = float(found[-1].replace(",", "").replace("\u2212", "-"))
     return number if math.isfinite(number) else None

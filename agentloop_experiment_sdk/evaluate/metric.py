@@ -64,6 +64,11 @@ def metric_type(result: Any) -> Optional[str]:
         return None
 
 
+def is_number(value: Any) -> bool:
+    """Whether ``value`` counts as a number; True and False do not."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def timestamp() -> str:
     """The present local time as the evaluation files write it."""
     return time.strftime("%Y-%m-%d %H:%M:%S")
