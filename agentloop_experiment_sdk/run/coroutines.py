@@ -9,7 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Deque, Dict, Optional, Set
 
 from ..models import Attempt
-from .deadlines import Deadlines, too_many_stuck
+from .deadlines import Deadlines, end_late
 from .engine import Outlet, hand_over, wait_for
 from .invoke import Call, CallFacts, invoke_async
 from .loop import PROCESS_LOOP, Heartbeat, call_on
@@ -58,7 +58,6 @@ class LoopEngine:
         self._facts = facts
         self._outlet = outlet
         self._n_workers = n_workers
-        self._task_timeout = task_timeout
         self._loop = loop or PROCESS_LOOP.get(n_workers)
         self._loop_is_the_callers = loop is not None
         self._context = contextvars.copy_context()
@@ -144,21 +143,15 @@ class LoopEngine:
         if self._due and not self._stopping:
             self._begin(self._due.popleft())
 
-    def _expire(self, call: Call) -> None:
+    def _expire(self, call: Call, seconds: float) -> None:
         """On the thread of the deadlines: the loop may be blocked by this very call."""
         with self._lock:
             # in one step: a call that ends meanwhile must find itself among those left behind
             if not call.claim():
                 return
             self._left_behind.add(call)
-            too_many = len(self._left_behind) > self._n_workers
-        assert self._task_timeout is not None
-        result = call.timed_out(self._task_timeout)
-        call.scope.cancel()
-        if too_many:
-            self._outlet.dropped(call.attempt, too_many_stuck(self._n_workers))
-        else:
-            self._outlet.result(result)
+            stuck = len(self._left_behind)
+        end_late(self._outlet, call, seconds, stuck, self._n_workers)
         call_on(self._loop, self._give_up, call)
 
     def _give_up(self, call: Call) -> None:

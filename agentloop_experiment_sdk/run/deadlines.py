@@ -11,11 +11,12 @@ import time
 from typing import Callable, Dict, Optional
 
 from ..errors import RunAbortedError
+from .engine import Outlet
 from .invoke import Call
 
 
 class Deadlines:
-    """Calls ``expire(call)`` for each call that runs longer than ``seconds``.
+    """Calls ``expire(call, seconds)`` for each call that runs longer than ``seconds``.
 
     Args:
         seconds: How long a call may take, for all calls the same.
@@ -26,7 +27,7 @@ class Deadlines:
     def __init__(
         self,
         seconds: float,
-        expire: Callable[[Call], None],
+        expire: Callable[[Call, float], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._seconds = seconds
@@ -61,7 +62,7 @@ class Deadlines:
             call = self._next()
             if call is None:
                 return
-            self._expire(call)
+            self._expire(call, self._seconds)
 
     def _next(self) -> Optional[Call]:
         with self._changed:
@@ -73,6 +74,20 @@ class Deadlines:
                     return first[0]
                 self._changed.wait(pause)
             return None
+
+
+def end_late(outlet: Outlet, call: Call, seconds: float, stuck: int, n_workers: int) -> bool:
+    """Fail a call past its deadline; whether the run goes on.
+
+    It does not when more than ``n_workers`` such calls, this one among them, are stuck.
+    """
+    result = call.timed_out(seconds)
+    call.scope.cancel()
+    if stuck > n_workers:
+        outlet.dropped(call.attempt, too_many_stuck(n_workers))
+        return False
+    outlet.result(result)
+    return True
 
 
 def too_many_stuck(n_workers: int) -> RunAbortedError:

@@ -9,7 +9,7 @@ import time
 from typing import Callable, Dict, Optional
 
 from ..models import Attempt
-from .deadlines import Deadlines, too_many_stuck
+from .deadlines import Deadlines, end_late
 from .engine import Outlet, hand_over, queued, wait_for
 from .invoke import Call, CallFacts, invoke
 from .loop import PROCESS_LOOP, awaiter
@@ -38,7 +38,6 @@ class ThreadEngine:
         self._facts = facts
         self._outlet = outlet
         self._n_workers = n_workers
-        self._task_timeout = task_timeout
         self._due: queue.SimpleQueue[Optional[Attempt]] = queue.SimpleQueue()
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
@@ -134,17 +133,11 @@ class ThreadEngine:
         if self._deadlines is not None:
             self._deadlines.forget(call)
 
-    def _expire(self, call: Call) -> None:
+    def _expire(self, call: Call, seconds: float) -> None:
         if not call.claim():
             return
         with self._lock:
             self._left_behind += 1
-            too_many = self._left_behind > self._n_workers
-        assert self._task_timeout is not None
-        result = call.timed_out(self._task_timeout)
-        call.scope.cancel()
-        if too_many:
-            self._outlet.dropped(call.attempt, too_many_stuck(self._n_workers))
-        else:
-            self._outlet.result(result)
+            stuck = self._left_behind
+        if end_late(self._outlet, call, seconds, stuck, self._n_workers):
             self._start_thread()

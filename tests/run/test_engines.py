@@ -508,7 +508,7 @@ def test_a_deadline_that_comes_with_the_answer_changes_nothing(kind: str) -> Non
     engine: Any = bench.engine
     call = Call(CallFacts(prepare(lambda task: 1)), attempts(1)[0])
     assert call.claim()  # it has just been handed over
-    engine._expire(call)
+    engine._expire(call, CAP_S)
     assert not bench.results and not bench.dropped and not engine._left_behind
     engine.close()
 
@@ -533,7 +533,7 @@ def test_a_row_that_ends_just_as_its_deadline_passes_is_not_left_behind() -> Non
                 ending.join(0.2)  # where it has to wait, for as long as this lasts
             return taken
 
-    engine._expire(EndsWhenClaimed(CallFacts(prepare(solution)), attempts(1)[0]))
+    engine._expire(EndsWhenClaimed(CallFacts(prepare(solution)), attempts(1)[0]), CAP_S)
     wait_until(lambda: not engine._left_behind)
     assert bench.errors == ["TaskTimeout"] and not bench.dropped
     engine.close()
