@@ -65,7 +65,12 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("plan").add_argument
     add("--plan", metavar="ID", help="the experiment plan")
     add("--project", help="the SLS project; default: that of the agent space")
-    add("--max-rows", type=int, metavar="N", help="most rows to load; default: 1000")
+    add(
+        "--max-rows",
+        type=int,
+        metavar="N",
+        help="most rows to load; default: 1000, with --local all",
+    )
     add("--ground-truth-field", metavar="COLUMN", help="the column with the expected answer")
     add("--experiment-name", metavar="NAME", help="default: experimentA")
     add(

@@ -70,7 +70,7 @@ def _add_compared(parser: argparse.ArgumentParser) -> None:
         help="may be given again; latency and tokens always are",
     )
     add("--diff", metavar="ITEM", help="also the difference of the answers to this item")
-    reports.add_options(parser)
+    reports.add_options(parser, of_one_run=False)
 
 
 def _add_gate(parser: argparse.ArgumentParser) -> None:

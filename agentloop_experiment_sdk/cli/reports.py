@@ -14,8 +14,8 @@ OPTIONS = ("html", "junit", "markdown", "report_json", "export_baseline")
 _STDOUT = "-"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options that name report files."""
+def add_options(parser: argparse.ArgumentParser, *, of_one_run: bool = True) -> None:
+    """The options that name report files; only a run (``of_one_run``) can become a baseline."""
     add = parser.add_argument_group("reports (- is stdout)").add_argument
     add("--html", metavar="FILE", help="one self-contained page")
     add("--junit", metavar="FILE", help="JUnit XML, one test case a row")
@@ -25,16 +25,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="is appended to the file in $GITHUB_STEP_SUMMARY, else the file is replaced",
     )
     add("--report-json", metavar="FILE", help="the numbers, and the gate's verdict")
-    add("--export-baseline", metavar="FILE", help="what later runs are gated against: commit it")
+    if of_one_run:
+        add(
+            "--export-baseline", metavar="FILE", help="what later runs are gated against: commit it"
+        )
+    else:
+        parser.set_defaults(export_baseline=None)
 
 
 def check_places(options: argparse.Namespace, console: Console) -> None:
     """Refuse a file that could not be written after hours of running.
 
     Raises:
-        ConfigurationError: The file's folder does not exist, it is a folder itself, or stdout is
-            not free for it.
+        ConfigurationError: The file's folder does not exist, it is a folder itself, stdout is not
+            free for it, or it cannot be written of several runs.
     """
+    if options.export_baseline is not None and len(getattr(options, "runs", ())) > 1:
+        raise ConfigurationError("--export-baseline needs one run, not a comparison.")
     given = {name: getattr(options, name) for name in OPTIONS}
     for name, path in given.items():
         if path is not None and not _is_usable(name, path):
@@ -112,10 +119,7 @@ def _report_json(path: str, console: Console, subject: Any, verdict: Any) -> Non
 
 def _export_baseline(path: str, console: Console, subject: Any, verdict: Any) -> None:
     from ..report.baseline import export_baseline
-    from ..report.summary import ExperimentResult
 
-    if not isinstance(subject, ExperimentResult):
-        raise ConfigurationError("--export-baseline needs one run, not a comparison.")
     export_baseline(subject, path)
 
 

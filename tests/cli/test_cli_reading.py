@@ -82,8 +82,9 @@ def test_compare_writes_reports(cli: Any, two_runs: None) -> None:
     assert pathlib.Path("c.html").stat().st_size > 1000
     assert json.loads(pathlib.Path("c.json").read_text(encoding="utf-8"))["candidates"]
     assert "wrote c.html" in done.err
-    refused = cli("compare", "good", "bad", "--export-baseline", "b.json")
-    assert refused.code == 2
+    refused = cli("report", "good", "bad", "--export-baseline", "b.json", "--html", "d.html")
+    assert refused.code == 2 and "needs one run" in refused.err
+    assert not pathlib.Path("d.html").exists()
 
 
 def test_gate_decides(cli: Any, two_runs: None) -> None:
