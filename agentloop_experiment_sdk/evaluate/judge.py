@@ -281,7 +281,7 @@ def _are_texts(values: Any) -> bool:
 def _is_scale(scale: Any) -> bool:
     if not isinstance(scale, Sequence) or len(scale) != 2 or not all(map(is_number, scale)):
         return False
-    return -math.inf < scale[0] < scale[1] < math.inf
+    return bool(-math.inf < scale[0] < scale[1] < math.inf)
 
 
 def _endpoint(base_url: str) -> str:
