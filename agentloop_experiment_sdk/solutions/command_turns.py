@@ -7,7 +7,7 @@ from typing import Any, Callable, Mapping, Optional
 
 from ..models import Task
 from ..tracing import valid_trace_id
-from .command import CommandAnswer, command_facts, reported_trace_id, run_command
+from .command_answer import CommandAnswer, command_facts, reported_trace_id, run_command
 from .command_call import Built, CommandCall, command_call, with_trace
 from .dialogue import Turn, failed_turn, turn_from
 from .session import json_values, reply_in, session_id_in, trace_id_in
