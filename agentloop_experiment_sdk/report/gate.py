@@ -11,7 +11,7 @@ from ..errors import ConfigurationError
 from ..results.stored import mapping_of
 from .compare import CandidateComparison, compare
 from .deltas import WORSE
-from .measures import PASS_FAIL
+from .measures import CATEGORY, PASS_FAIL
 from .pricing import Prices, check_prices
 from .sides import Run, load_run
 from .summary import ExperimentResult, PathLike
@@ -270,20 +270,22 @@ def _success(result: ExperimentResult, least: float) -> GateCheck:
     rate = result.success_rate
     if rate is None:
         return GateCheck("min_success_rate", False, "there is no success rate without answers")
-    message = "success rate {} is {} {}".format(
-        _share(rate), "at least" if rate >= least else "below", _share(least)
+    enough = _reaches(rate, least)
+    message = "success rate {}% is {} {:.2f}%".format(
+        _told(100 * rate, 100 * least, ".2f"), "at least" if enough else "below", 100 * least
     )
-    return GateCheck("min_success_rate", rate >= least, message)
+    return GateCheck("min_success_rate", enough, message)
 
 
 def _latency(result: ExperimentResult, most: float) -> GateCheck:
     if result.latency is None:
         return GateCheck("max_p90_latency", False, "no latency was measured")
     p90 = result.latency.p90 / 1000
-    message = "p90 latency {:.3f} s is {} {:g} s".format(
-        p90, "within" if p90 <= most else "above", most
+    within = _reaches(most, p90)
+    message = "p90 latency {} s is {} {:g} s".format(
+        _told(p90, most, ".3f"), "within" if within else "above", most
     )
-    return GateCheck("max_p90_latency", p90 <= most, message)
+    return GateCheck("max_p90_latency", within, message)
 
 
 def _cost(result: ExperimentResult, most: float, prices: Prices) -> GateCheck:
@@ -295,15 +297,18 @@ def _cost(result: ExperimentResult, most: float, prices: Prices) -> GateCheck:
             ", ".join(cost.unpriced)
         )
         return GateCheck("max_cost", False, message)
-    message = "cost {:.4f} is {} {:g}".format(
-        cost.amount, "within" if cost.amount <= most else "above", most
+    within = _reaches(most, cost.amount)
+    message = "cost {} is {} {:g}".format(
+        _told(cost.amount, most, ".4f"), "within" if within else "above", most
     )
-    return GateCheck("max_cost", cost.amount <= most, message)
+    return GateCheck("max_cost", within, message)
 
 
 def _score(result: ExperimentResult, name: str, least: float) -> GateCheck:
     check = "min_scores[{}]".format(name)
     summary = result.metrics.get(name)
+    if summary is not None and summary.kind == CATEGORY:
+        return GateCheck(check, False, "{!r} is a category, so it has no mean".format(name))
     if summary is None or summary.estimate is None or not summary.n:
         known = ", ".join(result.metrics) or "none"
         return GateCheck(check, False, "there are no scores {!r} (metrics: {})".format(name, known))
@@ -314,10 +319,11 @@ def _score(result: ExperimentResult, name: str, least: float) -> GateCheck:
         )
         return GateCheck(check, False, message)
     mean = summary.estimate.value
-    message = "{} {:.4g} is {} {:g}".format(
-        name, mean, "at least" if mean >= least else "below", least
+    enough = _reaches(mean, least)
+    message = "{} {} is {} {:g}".format(
+        name, _told(mean, least, ".4g"), "at least" if enough else "below", least
     )
-    return GateCheck(check, mean >= least, message)
+    return GateCheck(check, enough, message)
 
 
 def _against_baseline(
@@ -362,5 +368,18 @@ def _notes(candidate: CandidateComparison) -> List[str]:
     return notes
 
 
-def _share(value: float) -> str:
-    return "{:.2f}%".format(100 * value)
+def _reaches(value: float, least: float) -> bool:
+    """Whether ``value`` is at least ``least``; the mean of 0.7 and 0.7 must not miss 0.7."""
+    return value >= least or _same(value, least)
+
+
+def _same(value: float, other: float) -> bool:
+    """Equal but for what floating point loses on the way."""
+    return math.isclose(value, other, rel_tol=1e-9)
+
+
+def _told(value: float, limit: float, form: str) -> str:
+    """``value`` in ``form``, with more digits where it would read like a limit that it is not."""
+    text = format(value, form)
+    alike = text == format(limit, form) and not _same(value, limit)
+    return "{:.10g}".format(value) if alike else text

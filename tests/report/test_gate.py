@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 from results_builder import build, build_plain, row
 
@@ -47,6 +49,28 @@ def test_every_limit_that_holds_passes(good):
         prices={"qwen": (2, 8)},
     )
     assert verdict.passed and len(verdict.checks) == 9
+
+
+def test_what_just_misses_a_limit_does_not_read_like_it(tmp_path):
+    scores = (1, 0.5, 0.5)
+    rows = [row(n, latency_ms=123.4, scores={"f": score}) for n, score in enumerate(scores)]
+    path = build(tmp_path, rows)
+    assert only_reason(gate(path, min_scores={"f": 0.6667})) == "f 0.6666666667 is below 0.6667"
+    assert only_reason(gate(path, max_p90_latency=0.123)) == "p90 latency 0.1234 s is above 0.123 s"
+
+
+def test_what_equals_a_limit_reaches_it_whatever_floating_point_adds_up_to(tmp_path):
+    scores = (0.7, 0.2, 0.6, 0.7)
+    assert math.fsum(scores) / 4 < 0.55
+    usage = {"input_tokens": 100_000, "output_tokens": 0}
+    rows = [
+        row(n, scores={"f": score}, usage=dict(usage, model=str(n % 3)))
+        for n, score in enumerate(scores)
+    ]
+    prices = {"0": (0.5, 0), "1": (2, 0), "2": (3, 0)}
+    verdict = gate(build(tmp_path, rows), min_scores={"f": 0.55}, max_cost=0.6, prices=prices)
+    assert verdict.passed, verdict.reasons
+    assert "f 0.55 is at least 0.55" in [check.message for check in verdict.checks]
 
 
 def test_every_limit_that_does_not_hold_is_a_reason(good):
@@ -114,7 +138,8 @@ def test_scores_of_a_part_of_the_rows_do_not_pass(tmp_path):
 
 def test_a_category_has_no_mean_to_gate_on(tmp_path):
     path = build(tmp_path, [row("a", scores={"tone": "kind"})])
-    assert "no scores 'tone'" in only_reason(gate(path, min_scores={"tone": 1}))
+    reason = only_reason(gate(path, min_scores={"tone": 1}))
+    assert reason == "'tone' is a category, so it has no mean"
 
 
 def test_an_unknown_cost_does_not_pass(tmp_path, good):
