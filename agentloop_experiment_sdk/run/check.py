@@ -15,7 +15,7 @@ from ..models import Plan, Task
 from ..plan.config import AgentLoopConfig
 from ..plan.tasks import check_columns, load_tasks
 from ..results.archive import own_entries
-from ..results.pipeline import UnboundSourceError, preview_body
+from ..results.preview import UnboundSourceError, preview_body
 from .cluster import Cluster
 from .opening import columns_of
 from .settings import RunSettings

@@ -20,11 +20,9 @@ from agentloop_experiment_sdk.results.pipeline import (
     PREVIEWS_AT_ONCE,
     RETRY_S,
     Pipeline,
-    UnboundSourceError,
     Waiting,
-    bound_query,
-    preview_body,
 )
+from agentloop_experiment_sdk.results.preview import UnboundSourceError, bound_query, preview_body
 
 DEFINITION = {
     "source": {"type": "logstore", "logstore": {"logstore": "traces", "query": "*", "new": 1}},
