@@ -23,6 +23,8 @@ from .metadata import check_format, difference, new_meta, read_meta, repeats_of
 
 logger = logging.getLogger(__name__)
 
+_UTC = datetime.timezone.utc
+
 BEGIN, CONTINUE, ARCHIVE = "begin", "continue", "archive"
 
 
@@ -330,9 +332,6 @@ class ResultsDirectory:
             return os.stat("/".join((self.path, key[0], key[1], layout.SOLUTION_FILE))).st_size
         except OSError:
             return -1
-
-
-_UTC = datetime.timezone.utc
 
 
 def _make(path: str) -> None:

@@ -43,6 +43,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._\-]")
 _DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?\Z", re.IGNORECASE)
 _LONGEST_NAME = 150
 _TEMPORARY = ".tmp"
+# such as write_atomically makes them; a user's own .tmp files are not ours
+_TEMPORARY_NAME = re.compile(r".+\.[0-9]+-[0-9a-f]{12}-[0-9]+\.tmp\Z")
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 # of this process: a process id alone comes again, in a container at every start
 _token = uuid.uuid4().hex[:12]
@@ -120,16 +122,8 @@ def remove_leftovers(folder: str) -> None:
     except OSError:
         return
     for name in names:
-        if _is_temporary(name) and own not in name:
+        if _TEMPORARY_NAME.match(name) and own not in name:
             _remove_quietly(os.path.join(folder, name))
-
-
-_TEMPORARY_NAME = re.compile(r".+\.[0-9]+-[0-9a-f]{12}-[0-9]+\.tmp\Z")
-
-
-def _is_temporary(name: str) -> bool:
-    """Whether ``write_atomically`` made the name; a user's own ``.tmp`` files are not ours."""
-    return bool(_TEMPORARY_NAME.match(name))
 
 
 def write_json(path: str, value: Any, *, indent: Optional[int] = 2, fsync: bool = False) -> None:

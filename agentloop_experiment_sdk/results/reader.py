@@ -28,6 +28,8 @@ from .stored import (
     read_task_meta,
 )
 
+_ITEM_KEY = "dataset_item_id"
+_LONGEST_ID = 80
 _NOT_MEASURED = -1.0
 
 
@@ -82,9 +84,6 @@ def _no_results(root: str, names: Sequence[str]) -> ResultsDirectoryError:
     return ResultsDirectoryError("{} holds no experiment results; {}.".format(root, hint))
 
 
-_SHOWN = 80
-
-
 def _listed_tasks(root: str) -> Optional[List[TaskRef]]:
     """The tasks of ``tasks.json``, or None when there is none that can be read."""
     content = layout.read_json_object(os.path.join(root, layout.TASKS_FILE)) or {}
@@ -96,7 +95,7 @@ def _listed_tasks(root: str) -> Optional[List[TaskRef]]:
         if not places.is_one_name(task_id):
             raise ResultsDirectoryError(
                 "{} lists the task {!r}, which is no folder in it; it was not written by this "
-                "package.".format(os.path.join(root, layout.TASKS_FILE), task_id[:_SHOWN])
+                "package.".format(os.path.join(root, layout.TASKS_FILE), task_id[:_LONGEST_ID])
             )
     return listed
 
@@ -110,9 +109,6 @@ def _found_tasks(root: str, names: Sequence[str]) -> List[TaskRef]:
         if task_meta or _found_repeats(folder):
             found.append((name, _item_text(mapping_of(task_meta.get("metadata")).get(_ITEM_KEY))))
     return found
-
-
-_ITEM_KEY = "dataset_item_id"
 
 
 def _found_repeats(folder: str) -> List[str]:
