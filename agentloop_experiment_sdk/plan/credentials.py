@@ -84,7 +84,8 @@ def _from_environment(
 
 
 def _from_profile_or_library(environ: Mapping[str, str]) -> CredentialsProvider:
-    from .profiles import LibraryChain, ProfileFile
+    from .library import LibraryChain
+    from .profiles import ProfileFile
 
     named_file = environ.get(_FILE_VARIABLE, "").strip()
     named_profile = _first(environ, _PROFILE_VARIABLES)

@@ -1,39 +1,23 @@
-"""Keys from a profile of the Alibaba Cloud CLI's ``config.json``, or from the official library.
+"""Keys from a profile of the Alibaba Cloud CLI's ``config.json``.
 
 Profiles of the modes ``AK`` and ``StsToken`` are read here; every other mode (``RamRoleArn``,
-``EcsRamRole``, ``OIDC``, ``CloudSSO``, …) is left to ``alibabacloud_credentials``, which is
-imported only then.
+``EcsRamRole``, ``OIDC``, ``CloudSSO``, …) is left to the official library.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
-import threading
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from ..cloud.access import AccessKey, Credentials, CredentialsProvider, access_key, keys_of
+from ..cloud.access import Credentials, CredentialsProvider, access_key
 from ..errors import CredentialsError
-from ..lines import excerpt
+from .library import library_profile
 
 logger = logging.getLogger(__name__)
 
 _DIRECT_MODES = ("AK", "StsToken")
-_LONGEST_REASON = 600
-_LIBRARY_LOGGERS = ("credentials", "apscheduler.scheduler")
 _Signature = Tuple[int, int, int]
 
 
@@ -113,7 +97,7 @@ class ProfileFile:
         token = profile.get("sts_token")
         mode = profile.get("mode") or ("StsToken" if token else "AK")
         if mode not in _DIRECT_MODES:
-            return _LibraryCredentials(self._library_provider, self.source)
+            return library_profile(self.path, self.name, self.source)
         names = ("access_key_id", "access_key_secret", "sts_token")
         values = (profile.get(names[0]), profile.get(names[1]), token if mode != "AK" else None)
         key = access_key(values, names, self.source)
@@ -124,109 +108,6 @@ class ProfileFile:
                 )
             )
         return key
-
-    def _library_provider(self) -> Any:
-        from alibabacloud_credentials.provider import CLIProfileCredentialsProvider
-
-        return CLIProfileCredentialsProvider(profile_name=self.name, profile_file=self.path)
-
-
-class _LibraryCredentials:
-    """A provider of ``alibabacloud_credentials``, made at its first use, its errors translated."""
-
-    def __init__(self, make: Callable[[], Any], source: str) -> None:
-        self._make = make
-        self._provider: Any = None
-        self.source = source
-
-    def get_credentials(self) -> Credentials:
-        try:
-            with _library_silent():
-                if self._provider is None:
-                    self._provider = self._make()
-                return _snapshot(self._provider.get_credentials(), self.source)
-        except CredentialsError:
-            raise
-        except Exception as error:
-            raise CredentialsError(
-                "The official credentials library gave no keys for {}: {}.".format(
-                    self.source, _reason(error)
-                )
-            ) from error
-
-    def get_provider_name(self) -> str:
-        return "cli_profile"
-
-
-class LibraryChain(_LibraryCredentials):
-    """The last resort: the default chain of ``alibabacloud_credentials``.
-
-    Args:
-        tried: The sources that had no keys, for the error message.
-    """
-
-    def __init__(self, tried: Sequence[str]) -> None:
-        super().__init__(_default_chain, "the default chain of alibabacloud_credentials")
-        self._tried = tuple(tried)
-
-    def get_credentials(self) -> Credentials:
-        """The keys that the chain finds now.
-
-        Raises:
-            CredentialsError: No source has keys. What each of the library's sources said is logged
-                at DEBUG: it is long, and seldom what went wrong.
-        """
-        try:
-            return super().get_credentials()
-        except CredentialsError as error:
-            logger.debug("%s", error)
-            raise CredentialsError(
-                "No AccessKey was found. Set AGENTLOOP_AK and AGENTLOOP_SK, or use LocalAgentLoop, "
-                "which needs no account. Looked at: {}, the default chain of "
-                "alibabacloud_credentials (details: log level DEBUG).".format(
-                    ", ".join(self._tried)
-                )
-            ) from None
-
-    def get_provider_name(self) -> str:
-        """``default``, as the official library names it."""
-        return "default"
-
-
-@contextlib.contextmanager
-def _library_silent() -> Iterator[None]:
-    """Drop what the library logs in this thread meanwhile.
-
-    For each source without keys it prints a traceback, several times over; the error that is
-    raised here says the same in words.
-    """
-    caller = threading.get_ident()
-
-    def elsewhere(record: logging.LogRecord) -> bool:
-        return record.thread != caller
-
-    loggers = [logging.getLogger(name) for name in _LIBRARY_LOGGERS]
-    for chatty in loggers:
-        chatty.addFilter(elsewhere)
-    try:
-        yield
-    finally:
-        for chatty in loggers:
-            chatty.removeFilter(elsewhere)
-
-
-def _default_chain() -> Any:
-    from alibabacloud_credentials.provider import DefaultCredentialsProvider
-
-    return DefaultCredentialsProvider()
-
-
-def _snapshot(found: Any, source: str) -> AccessKey:
-    """The keys of one moment, to be kept: what the library found may rotate."""
-    key = access_key(keys_of(found), ("the key id", "the key secret", "the token"), source)
-    if key is None:
-        raise CredentialsError("{} answered without keys.".format(source))
-    return key
 
 
 def _signature(path: str) -> _Signature:
@@ -284,8 +165,3 @@ def _find_profile(content: Mapping[str, Any], name: str, path: str) -> Optional[
 
 def _names(profiles: List[Dict[str, Any]]) -> str:
     return ", ".join(repr(str(item.get("name"))) for item in profiles) or "no profile at all"
-
-
-def _reason(error: Exception) -> str:
-    text = str(getattr(error, "message", None) or error) or type(error).__name__
-    return excerpt(text, _LONGEST_REASON).rstrip(".")

@@ -9,9 +9,10 @@ import threading
 import pytest
 
 from agentloop_experiment_sdk.errors import CredentialsError
-from agentloop_experiment_sdk.plan import profiles as profiles_module
+from agentloop_experiment_sdk.plan import library
 from agentloop_experiment_sdk.plan.credentials import find_credentials
-from agentloop_experiment_sdk.plan.profiles import LibraryChain, ProfileFile
+from agentloop_experiment_sdk.plan.library import LibraryChain
+from agentloop_experiment_sdk.plan.profiles import ProfileFile
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def test_a_library_that_answers_without_keys_is_an_error(monkeypatch, caplog):
 
         get_access_key_secret = get_security_token = get_access_key_id
 
-    monkeypatch.setattr(profiles_module, "_default_chain", Empty)
+    monkeypatch.setattr(library, "_default_chain", Empty)
     caplog.set_level(logging.DEBUG)
     with pytest.raises(CredentialsError, match="No AccessKey was found"):
         LibraryChain(["nothing"]).get_credentials()
@@ -118,7 +119,7 @@ def test_what_the_library_logs_meanwhile_is_dropped_but_not_that_of_other_thread
         other.join()
         raise OSError("no keys")
 
-    monkeypatch.setattr(profiles_module, "_default_chain", chain)
+    monkeypatch.setattr(library, "_default_chain", chain)
     with pytest.raises(CredentialsError, match="No AccessKey was found"):
         LibraryChain(["nothing"]).get_credentials()
     chatty.error("afterwards")
@@ -174,7 +175,7 @@ class LibraryKeys:
 def test_the_librarys_chain_is_the_last_resort(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    monkeypatch.setattr(profiles_module, "_default_chain", LibraryKeys)
+    monkeypatch.setattr(library, "_default_chain", LibraryKeys)
     provider = find_credentials(environ={})
     assert provider.get_credentials().get_access_key_id() == "chain-id"
     assert token_of(provider) == "chain-token"
@@ -183,4 +184,4 @@ def test_the_librarys_chain_is_the_last_resort(monkeypatch, tmp_path):
 def test_the_real_chain_is_that_of_the_library():
     from alibabacloud_credentials.provider import DefaultCredentialsProvider
 
-    assert isinstance(profiles_module._default_chain(), DefaultCredentialsProvider)
+    assert isinstance(library._default_chain(), DefaultCredentialsProvider)
