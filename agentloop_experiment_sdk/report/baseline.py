@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections import Counter
 from dataclasses import dataclass, field
@@ -220,7 +221,8 @@ def _mean_scores(rows: Sequence[RowMeasures]) -> Dict[str, float]:
         for name, score in measure.scores.items():
             if not isinstance(score, str):
                 values.setdefault(name, []).append(score)
-    return {name: sum(scores) / len(scores) for name, scores in values.items()}
+    # exact, so that equal scores have equal means in whatever order the repeats come
+    return {name: math.fsum(scores) / len(scores) for name, scores in values.items()}
 
 
 def _labels(rows: Sequence[RowMeasures]) -> Dict[str, str]:
@@ -245,19 +247,16 @@ def _item_dict(item: ItemOutcome) -> Dict[str, Any]:
         "tries": item.tries,
         "passed": item.passed,
     }
+    # not rounded: a difference of one sign in every item, however small, reads like evidence
     measured = {
-        "scores": {name: round(value, 6) for name, value in item.scores.items()},
+        "scores": dict(item.scores),
         "labels": dict(item.labels),
-        "latency_ms": _rounded(item.latency_ms),
-        "ttft_ms": _rounded(item.ttft_ms),
-        "tokens": _rounded(item.tokens),
+        "latency_ms": item.latency_ms,
+        "ttft_ms": item.ttft_ms,
+        "tokens": item.tokens,
     }
     entry.update((name, value) for name, value in measured.items() if value not in (None, {}))
     return entry
-
-
-def _rounded(value: Optional[float]) -> Optional[float]:
-    return None if value is None else round(value, 1)
 
 
 def _baseline(document: Any) -> Baseline:

@@ -44,9 +44,29 @@ def test_a_baseline_comes_back_as_it_was_exported(result, tmp_path):
         )
         assert old.input_hash == new.input_hash != ""
     first = read.items[0]
-    assert (first.latency_ms, first.ttft_ms, first.tokens) == (10.0, 3.0, 14.0)
+    assert (first.latency_ms, first.ttft_ms, first.tokens) == (10.04, 3.0, 14.0)
     assert first.scores == {"em": 1.0} and first.labels == {"tone": "kind"}
-    assert read.items[2].scores == {"em": 0.123457}
+    assert read.items[2].scores == {"em": 0.123456789}
+
+
+def test_a_run_is_no_worse_than_its_own_baseline(tmp_path):
+    """Two thirds rounded up in the file made every item a little worse, which is evidence."""
+    scores = [{"em": 1, "f": 0.9}, {"em": 1, "f": 0.8}, {"em": 0, "f": 0.3}]
+
+    def repeats(order):
+        return [
+            row(n, repeat=str(at), scores=scores[place], latency_ms=100.04)
+            for n in range(30)
+            for at, place in enumerate(order)
+        ]
+
+    run = load_result(build(tmp_path / "run", repeats((0, 1, 2)), repeats=3))
+    again = load_result(build(tmp_path / "again", repeats((2, 0, 1)), repeats=3))
+    export_baseline(run, tmp_path / "baseline.json")
+    for result in (run, again):
+        verdict = gate(result, tmp_path / "baseline.json")
+        assert verdict.passed, verdict.reasons
+        assert {delta.verdict for delta in verdict.comparison.deltas.values()} == {"no evidence"}
 
 
 def test_the_file_is_compact_stable_and_has_one_item_a_line(result, tmp_path):
