@@ -126,6 +126,7 @@ def answer(row: ResultRow, max_chars: int) -> Dict[str, Any]:
     facts = {
         "output": cut(row.output, max_chars),
         "error": cut(error, max_chars),
+        "traceback": cut(row.meta.get("traceback"), max_chars),
         "trace": row.trace_id,
         "trajectory": cut(row.trajectory, max_chars),
         "scores": _evaluations(row),
@@ -135,7 +136,7 @@ def answer(row: ResultRow, max_chars: int) -> Dict[str, Any]:
     return {name: value for name, value in facts.items() if value not in (None, "", [], {})}
 
 
-_SHOWN = ("error_type", "error_message")
+_SHOWN = ("error_type", "error_message", "traceback")
 
 
 def cut(value: Any, max_chars: int) -> Any:

@@ -130,6 +130,20 @@ def test_columns_sort_down_up_and_back(browser, tmp_path):
     assert browser.run(ROWS)[:2] == ["q0", "q1"]
 
 
+def test_a_traceback_is_shown_line_by_line(browser, tmp_path):
+    traceback = 'Traceback (most recent call last):\n  File "agent.py", line 1\n'
+    rows = [row("q", status="failed", meta={"traceback": traceback, "retries": 2})]
+    run = build(tmp_path / "r", rows)
+    for subject in (load_result(run), compare([run, run])):
+        browser.open(page(tmp_path, subject))
+        browser.run(CLICK, ".grid-row", 0)
+        blocks = browser.run(
+            "return [...document.querySelectorAll('#detail pre')].map(p => p.textContent)"
+        )
+        assert traceback in blocks
+        assert '"retries": 2' in blocks[-1] and "Traceback" not in blocks[-1]
+
+
 def test_a_score_of_one_is_good_only_where_it_is_a_pass(browser, tmp_path):
     """On a scale from 1 to 5 it is the worst."""
     scores = [{"passed": 1, "stars": 1}, {"passed": 0, "stars": 5}]

@@ -446,6 +446,11 @@
     });
     return line;
   }
+  function more(answer, whose) {
+    block("Trajectory" + whose, answer.trajectory);
+    block("Traceback" + whose, answer.traceback);
+    block("Facts of the call" + whose, answer.meta);
+  }
   function resultDetail(found) {
     var answer = found.runs[0], cell = data.rows[picked][CELLS][0];
     detail.append(cellChips(cell, answer), scores(answer));
@@ -453,8 +458,7 @@
     block("Output", answer.output);
     block("Expected", found.truth);
     block("Input", found.input);
-    block("Trajectory", answer.trajectory);
-    block("Facts of the call", answer.meta);
+    more(answer, "");
   }
 
   var left = 0, right = 1;
@@ -472,10 +476,7 @@
     block("Expected", found.truth);
     block("Input", found.input);
     found.runs.forEach(function (answer, run) {
-      if (answer) block("Trajectory \u00b7 " + data.runs[run], answer.trajectory);
-    });
-    found.runs.forEach(function (answer, run) {
-      if (answer) block("Facts of the call \u00b7 " + data.runs[run], answer.meta);
+      if (answer) more(answer, " \u00b7 " + data.runs[run]);
     });
   }
   function diffBlock(found) {
