@@ -71,7 +71,8 @@ def deliver(
 
     Raises:
         ResultsDirectoryError: The directory holds no results, has no record, or is in use.
-        ConfigurationError: ``config`` is for another agent space or region.
+        ConfigurationError: ``config`` is for another agent space or region, or no keys were found.
+        CloudError: All rows are there, but a record that was held could not be completed.
     """
     # the settings refuse what is no path
     settings = RunSettings(result_dir=cast(str, result_dir), drain_timeout=drain_timeout)
