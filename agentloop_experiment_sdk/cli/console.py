@@ -54,8 +54,7 @@ class Console:
         if self.json_lines:
             line = {"event": kind, **fields}
             text = json.dumps(jsontext.to_jsonable(line), ensure_ascii=False)
-            text = terminal_json(text)
-            self._write((text.replace("##", "#\\u0023") if _in_ci() else text) + "\n")
+            self._write(printable_json(text) + "\n")
 
     def raw(self, text: str) -> None:
         """Text that was asked for by ``-`` as a file name, in either mode."""
@@ -125,6 +124,12 @@ def logs(level: str) -> Iterator[None]:
         logger.setLevel(before[0])
         logger.propagate = before[1]
         chatty.removeFilter(silence)
+
+
+def printable_json(text: str) -> str:
+    """JSON ``text`` of the same value that may be printed, as ``_harmless`` makes other text."""
+    text = terminal_json(text)
+    return text.replace("##", "#\\u0023") if _in_ci() else text
 
 
 def _harmless(text: str) -> str:

@@ -7,8 +7,7 @@ import os
 from typing import Any, Dict, List, Optional
 
 from ..errors import ConfigurationError
-from ..lines import terminal_json
-from .console import Console
+from .console import Console, printable_json
 
 OPTIONS = ("html", "junit", "markdown", "report_json", "export_baseline")
 _STDOUT = "-"
@@ -141,7 +140,7 @@ def report_dict(subject: Any, verdict: Optional[Any]) -> Dict[str, Any]:
 def _json_text(value: Any) -> str:
     from .. import jsontext
 
-    return terminal_json(jsontext.dumps(value, 2)) + "\n"
+    return printable_json(jsontext.dumps(value, 2)) + "\n"
 
 
 def _put(path: str, text: str, console: Console, append: bool = False) -> None:

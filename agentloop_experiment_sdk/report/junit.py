@@ -22,6 +22,7 @@ _LONGEST = 4000
 # Source: XML 1.0 (fifth edition), section 2.2, production Char, without the controls that its note
 # discourages: terminals read some of them as the start of an escape sequence.
 _NO_CHAR = re.compile("[^\t\n\r -~\u0085\u00a0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_COMMAND = re.compile(r"^\s*:(?=:)|#(?=#)", re.MULTILINE)
 
 Subject = Union[ExperimentResult, Comparison, GateResult]
 
@@ -198,14 +199,20 @@ def _case_xml(case: _Case) -> str:
     if case.outcome == SKIPPED:
         return "    <testcase{}>\n      <skipped/>\n    </testcase>\n".format(head)
     details = _attributes(type=case.type or "UnknownError", message=case.message[:_LONGEST])
-    text = escape(_clean(case.text[:_LONGEST]))
+    text = _no_command(escape(_clean(case.text[:_LONGEST])))
     return "    <testcase{0}>\n      <{1}{2}>{3}</{1}>\n    </testcase>\n".format(
         head, case.outcome, details, text
     )
 
 
 def _attributes(**values: Any) -> str:
-    return "".join(" {}={}".format(name, quoteattr(_clean(str(v)))) for name, v in values.items())
+    written = ((name, _no_command(quoteattr(_clean(str(v))))) for name, v in values.items())
+    return "".join(" {}={}".format(*pair) for pair in written)
+
+
+def _no_command(markup: str) -> str:
+    """``markup`` of the same text without the marks of ``lines.no_command``: CI jobs print it."""
+    return _COMMAND.sub(lambda found: "{}&#{};".format(found[0][:-1], ord(found[0][-1])), markup)
 
 
 def _clean(text: str) -> str:

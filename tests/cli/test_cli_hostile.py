@@ -114,15 +114,28 @@ COMMANDS = "::set-output name=verdict::passed\n ::add-mask::a\n##[error]x ##vso[
 def test_no_answer_is_a_command_to_the_ci_system(
     cli: Any, work: pathlib.Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    program = "def answer(task):\n    raise ValueError({!r})\n".format(COMMANDS)
+    program = "def answer(task):\n    raise ValueError({0!r})\n".format(COMMANDS)
+    program += "def answered(task):\n    return 'fine\\n' + {0!r}\n".format(COMMANDS)
+    program += "def tone(task, output):\n    return {0!r}\n".format(COMMANDS)
+    program += "def never(task, output):\n    return False\n"
     (work / "agent2.py").write_text(program)
     shown = ("show", "results", "--item", "0")
     assert cli("run", "agent2.py:answer", "--local", "sums.jsonl", "--row-retries", 0).code == 1
     monkeypatch.setenv(variable, "1")
     again = cli("run", "agent2.py:answer", "--local", "sums.jsonl", "--retry-failed")
-    for done in (again, cli(*shown), cli("report", "results", "--markdown", "-")):
+    graded = ("--evaluator", "agent2.py:tone", "--evaluator", "agent2.py:never")
+    cli(*("run", "agent2.py:answered", "--local", "sums.jsonl", "--result-dir", "b"), *graded)
+    reports = [
+        cli("report", results, "--" + kind, "-")
+        for results in ("results", "b")
+        for kind in ("markdown", "junit", "report-json")
+    ]
+    for done in (again, cli(*shown), *reports):
         printed = done.out + done.err
         assert not [line for line in printed.split("\n") if line.lstrip().startswith("::")]
         assert "##[" not in printed and "##vso[" not in printed
     events = cli(*shown, "--json")
     assert "##" not in events.out and events.events[-1]["error"] == COMMANDS
+    cases = xml.dom.minidom.parseString(reports[4].out).getElementsByTagName("failure")
+    assert cases[0].firstChild.data == "fine\n" + COMMANDS
+    assert COMMANDS in json.loads(reports[5].out)["metrics"]["tone"]["distribution"]
