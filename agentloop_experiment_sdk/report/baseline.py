@@ -14,7 +14,7 @@ from .. import jsontext
 from ..errors import ConfigurationError
 from ..results import layout
 from ..results.stored import mapping_of, number_or_none, read_task_meta
-from .measures import RowMeasures, by_task, mean_of
+from .measures import RowMeasures, by_task, mean_of, tokens_of
 from .summary import ExperimentResult, PathLike
 
 FORMAT = "agentloop-baseline"
@@ -210,7 +210,7 @@ def _item(rows: Sequence[RowMeasures]) -> ItemOutcome:
         labels=_labels(rows),
         latency_ms=mean_of(measure.row.latency_ms for measure in rows),
         ttft_ms=mean_of(measure.ttft_ms for measure in rows),
-        tokens=mean_of(_tokens(measure) for measure in rows),
+        tokens=mean_of(tokens_of(measure.row) for measure in rows),
         folder=os.path.dirname(first.folder),
     )
 
@@ -232,11 +232,6 @@ def _labels(rows: Sequence[RowMeasures]) -> Dict[str, str]:
             if isinstance(score, str):
                 counters.setdefault(name, Counter())[score] += 1
     return {name: counter.most_common(1)[0][0] for name, counter in counters.items()}
-
-
-def _tokens(measure: RowMeasures) -> Optional[float]:
-    usage = measure.row.usage
-    return number_or_none(sum(map(sum, usage.values()))) if usage else None
 
 
 def _item_dict(item: ItemOutcome) -> Dict[str, Any]:

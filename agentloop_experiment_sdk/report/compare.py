@@ -106,11 +106,8 @@ class CandidateComparison:
 
     def answers(self, pair: ItemPair) -> Tuple[Optional[str], Optional[str]]:
         """Each side's answer to the item as text; None of a side that is an imported baseline."""
-        sides = ((self.baseline, pair.baseline), (self.candidate, pair.candidate))
-        old, new = (
-            None if side.result is None else answer_text(side.result.rows_of(item.task_id)[0])
-            for side, item in sides
-        )
+        rows = (self.baseline.first_row(pair.baseline), self.candidate.first_row(pair.candidate))
+        old, new = (None if row is None else answer_text(row) for row in rows)
         return (old, new)
 
     def diff(self, label: str) -> str:

@@ -109,6 +109,11 @@ def sum_tokens(rows: Iterable[ResultRow]) -> Dict[str, Tokens]:
     return dict(sorted(sums.items()))
 
 
+def tokens_of(row: ResultRow) -> Optional[float]:
+    """Input and output tokens of a row together; None where none, or no real number, was told."""
+    return number_or_none(sum(map(sum, row.usage.values()))) if row.usage else None
+
+
 def summarize_metrics(measures: Sequence[RowMeasures]) -> Dict[str, MetricSummary]:
     """Metric name to its summary; skipped rows are outside."""
     counted = [measure for measure in measures if measure.row.status in ("success", "failed")]

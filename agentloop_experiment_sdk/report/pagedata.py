@@ -21,7 +21,7 @@ from .. import jsontext
 from ..results.stored import ResultRow
 from .baseline import ItemOutcome
 from .compare import CandidateComparison, Comparison
-from .measures import PASS_FAIL, RowMeasures
+from .measures import PASS_FAIL, RowMeasures, tokens_of
 from .pairing import ItemPair
 from .sections import shorten
 from .summary import ExperimentResult
@@ -184,7 +184,6 @@ def _preview(value: Any) -> str:
 
 
 def _row_cell(row: ResultRow, measure: RowMeasures, metrics: Sequence[str]) -> List[Any]:
-    tokens = sum(map(sum, row.usage.values())) if row.usage else None
     scores = [_short(measure.scores.get(name)) for name in metrics]
     passed = int(row.status == "success")
     return [
@@ -193,7 +192,7 @@ def _row_cell(row: ResultRow, measure: RowMeasures, metrics: Sequence[str]) -> L
         1,
         _short(row.latency_ms),
         _short(measure.ttft_ms),
-        tokens,
+        tokens_of(row),
         row.error_type,
         scores,
     ]
@@ -248,11 +247,7 @@ def _change(changes: Sequence[Dict[int, str]], line: _Line) -> str:
 
 
 def _first_rows(comparison: Comparison, line: _Line) -> List[Optional[ResultRow]]:
-    rows: List[Optional[ResultRow]] = []
-    for side, item in zip(comparison.sides, line):
-        known = side.result.rows_of(item.task_id) if side.result and item else []
-        rows.append(known[0] if known else None)
-    return rows
+    return [side.first_row(item) for side, item in zip(comparison.sides, line)]
 
 
 def _item_previews(comparison: Comparison, line: _Line) -> Tuple[str, str]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, List, Optional, Sequence, Union
 
 from ..errors import ConfigurationError
-from .baseline import Baseline, load_baseline
+from ..results.stored import ResultRow
+from .baseline import Baseline, ItemOutcome, load_baseline
 from .summary import ExperimentResult, PathLike, load_result
 
 Run = Union[PathLike, ExperimentResult, Baseline]
@@ -24,6 +25,12 @@ class Side:
 
     def __repr__(self) -> str:
         return "<Side {!r}>".format(self.name)
+
+    def first_row(self, item: Optional[ItemOutcome]) -> Optional[ResultRow]:
+        """The first repeat of an item of this run; None without one, or of an imported baseline."""
+        if self.result is None or item is None:
+            return None
+        return self.result.rows_of(item.task_id)[0]
 
 
 def load_sides(runs: Sequence[Run], names: Optional[Sequence[str]]) -> List[Side]:
