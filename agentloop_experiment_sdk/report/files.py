@@ -7,11 +7,13 @@ from typing import Any
 
 from ..errors import ConfigurationError
 from ..results import layout
+from .compare import Comparison
+from .gate import GateResult
 from .html import write_html
 from .jsonreport import render_json
 from .junit import render_junit
 from .markdown import render_markdown
-from .summary import PathLike
+from .summary import ExperimentResult, PathLike
 from .text import render_text
 
 _RENDER = {
@@ -31,9 +33,14 @@ def write_report(subject: Any, path: PathLike) -> None:
             XML and ``.txt`` plain text.
 
     Raises:
-        ConfigurationError: The name ends otherwise, or the subject has no such report.
+        ConfigurationError: The name ends otherwise, or the subject is something else.
         OSError: The file cannot be written.
     """
+    if not isinstance(subject, (ExperimentResult, Comparison, GateResult)):
+        raise ConfigurationError(
+            "A report shows a result (of load_result), a comparison or a gate's verdict, "
+            "not {}.".format(type(subject).__name__)
+        )
     target = os.fspath(path)
     kind = os.path.splitext(target)[1].lower()
     if kind in (".html", ".htm"):

@@ -300,5 +300,8 @@ def test_a_file_name_decides_the_format(result, comparison, verdict, tmp_path):
     for name in ("r.pdf", "report"):
         with pytest.raises(ConfigurationError, match=r"\.html, \.md"):
             write_report(result, tmp_path / name)
+    for name in starts:
+        with pytest.raises(ConfigurationError, match="load_result.*not str"):
+            write_report(result.path, tmp_path / name)
     write_report(verdict, tmp_path / "g.html")
     assert "Gate " in (tmp_path / "g.html").read_text(encoding="utf-8")
