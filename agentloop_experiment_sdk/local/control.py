@@ -20,7 +20,7 @@ page can send to another origin unasked.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Dict
+from typing import TYPE_CHECKING, Any, Callable, Dict, List
 
 from .evaluations import add_scores
 from .exchange import Reply, Request, ServiceError, json_reply
@@ -111,14 +111,13 @@ def _updates(service: Service, request: Request) -> Any:
 
 def _logs(service: Service, request: Request) -> Any:
     body = _body(request)
-    return {"stored": service.put_logs(str(body.get("logstore")), body.get("rows") or [])}
+    return {"stored": service.put_logs(str(body.get("logstore")), _objects(body))}
 
 
 def _score(service: Service, request: Request) -> Any:
     body = _body(request)
-    record, rows = str(body.get("record")), body.get("rows") or []
-    status = str(body.get("status", "completed"))
-    return {"evaluationTaskId": add_scores(service.platform, record, rows, status)}
+    record, status = str(body.get("record")), str(body.get("status", "completed"))
+    return {"evaluationTaskId": add_scores(service.platform, record, _objects(body), status)}
 
 
 def _faults(service: Service, request: Request) -> Any:
@@ -142,6 +141,13 @@ def _body(request: Request) -> Dict[str, Any]:
     if not isinstance(body, dict):
         raise ValueError("the body must be a JSON object")
     return body
+
+
+def _objects(body: Dict[str, Any]) -> List[Dict[str, Any]]:
+    rows = body.get("rows") or []
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError("rows must be a list of objects")
+    return rows
 
 
 _ACTIONS: Dict[Any, Callable[["Service", Request], Any]] = {

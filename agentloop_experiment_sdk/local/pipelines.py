@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Tuple
 
 from .exchange import ServiceError
 from .logs import LogAnswer, LogQuery, read_logs
-from .platform import PIPELINE, Call, Operation, Platform, invalid, token_page
+from .platform import PIPELINE, Call, Operation, Platform, invalid, required_text, token_page
 from .sls_resources import require_logstore
 
 MAX_PREVIEW_ROWS = 5
@@ -116,15 +116,18 @@ def _source(platform: Platform, call: Call) -> Tuple[str, str, str]:
     if not isinstance(source, dict) or source.get("type") != "logstore":
         raise invalid("source.type must be logstore")
     where = source.get("logstore")
-    if not isinstance(where, dict) or not where.get("logstore"):
-        raise invalid("source.logstore.logstore is required")
-    project = where.get("project") or platform.space(call.space)["slsProject"]
+    if not isinstance(where, dict):
+        raise invalid("source.logstore is required")
+    logstore = required_text(where, "logstore")
+    project = platform.space(call.space)["slsProject"]
+    if where.get("project"):
+        project = required_text(where, "project")
     if not platform.has_project(project):
         raise ServiceError(
             404, "ProjectNotExist", "The Project does not exist : {}".format(project)
         )
-    require_logstore(platform, project, where["logstore"])
-    return where["logstore"], project, str(where.get("query") or "*")
+    require_logstore(platform, project, logstore)
+    return logstore, project, str(where.get("query") or "*")
 
 
 def _projections(call: Call) -> List[Dict[str, str]]:

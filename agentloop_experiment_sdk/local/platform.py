@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from .datasets import Datasets
 from .exchange import Request, ServiceError, path_parameters
 from .faults import Faults
+from .sql import is_utf8
 from .store import Document, Store
 
 _Item = TypeVar("_Item")
@@ -119,10 +120,7 @@ class Call:
 
     def required(self, name: str) -> str:
         """A text of the body that must be there."""
-        value = self.body.get(name)
-        if not isinstance(value, str) or not value:
-            raise invalid("{} is required and must be text".format(name))
-        return value
+        return required_text(self.body, name)
 
     def optional(self, names: Mapping[str, Any]) -> Dict[str, Any]:
         """The fields of the body that are there and not null, checked against their types."""
@@ -152,6 +150,18 @@ class Operation:
     def match(self, method: str, segments: List[str]) -> Optional[Dict[str, str]]:
         """The path's parameters, or None if the request goes elsewhere."""
         return path_parameters(self.path, segments) if method == self.method else None
+
+
+def required_text(body: Mapping[str, Any], name: str) -> str:
+    """A text of a body that must be there.
+
+    Raises:
+        ServiceError: It is not there, empty, or no text.
+    """
+    value = body.get(name)
+    if not isinstance(value, str) or not value or not is_utf8(value):
+        raise invalid("{} is required and must be text".format(name))
+    return value
 
 
 def invalid(message: str) -> ServiceError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from .exchange import Reply, Request, ServiceError, json_reply
-from .platform import DASHBOARD, LOGSTORE, Platform, invalid, page_of
+from .platform import DASHBOARD, LOGSTORE, Platform, invalid, page_of, required_text
 from .store import Document
 
 TRACES = "logstore-tracing"
@@ -81,8 +81,8 @@ def _get_project(platform: Platform, request: Request) -> Reply:
 
 def _create_logstore(platform: Platform, request: Request) -> Reply:
     body = _body(request)
-    name = body.get("logstoreName")
-    if not isinstance(name, str) or not name or "/" in name:
+    name = required_text(body, "logstoreName")
+    if "/" in name:
         raise invalid("logstoreName must be a name without slashes")
     if platform.store.get(LOGSTORE, request.project, name) is not None:
         raise ServiceError(400, "LogStoreAlreadyExist", "logstore {} already exists".format(name))
@@ -142,9 +142,7 @@ def _list_dashboards(platform: Platform, request: Request) -> Reply:
 
 def _create_dashboard(platform: Platform, request: Request) -> Reply:
     body = _body(request)
-    name = body.get("dashboardName")
-    if not isinstance(name, str) or not name:
-        raise invalid("dashboardName is required")
+    name = required_text(body, "dashboardName")
     if platform.store.get(DASHBOARD, request.project, name) is not None:
         raise ServiceError(400, "DashboardAlreadyExist", "dashboard {} already exists".format(name))
     platform.store.put(DASHBOARD, request.project, name, body)

@@ -187,12 +187,13 @@ def stored_value(value: Any) -> Any:
         return JSON_MARK + json.dumps(value)
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return JSON_MARK + json.dumps(value)
-    if isinstance(value, str) and not _is_utf8(value):
+    if isinstance(value, str) and not is_utf8(value):
         return JSON_MARK + json.dumps(value)
     return value
 
 
-def _is_utf8(text: str) -> bool:
+def is_utf8(text: str) -> bool:
+    """Whether SQLite can keep ``text`` as it is; a lone surrogate has no form in UTF-8."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

@@ -364,6 +364,8 @@ def test_faults_can_be_injected_and_stopped_from_outside(local, logs, ask, code_
         ("GET", "record?record=x", None, 404),
         ("POST", "score", {"record": "x"}, 404),
         ("POST", "logs", {"logstore": "x"}, 404),
+        ("POST", "logs", {"logstore": "experiment_detail", "rows": [1]}, 400),
+        ("POST", "score", {"record": "x", "rows": "abc"}, 400),
         ("POST", "faults", {"call": "judge"}, 400),
         ("POST", "faults", {"call": "fail", "action": "*", "when": "x"}, 400),
         ("POST", "faults", {"call": "fail", "unknown": 1}, 400),
