@@ -47,12 +47,12 @@ def facts(subject: Page) -> str:
 
 
 def cards(subject: Page) -> str:
-    """The key numbers."""
+    """The key numbers; those of each candidate begin on a line of their own."""
     if isinstance(subject, Comparison):
-        body = "".join(card for candidate in subject for card in _candidate_cards(candidate))
+        groups = [_candidate_cards(candidate) for candidate in subject]
     else:
-        body = "".join(_result_cards(subject))
-    return '<section class="cards">{}</section>'.format(body)
+        groups = [_result_cards(subject)]
+    return "".join('<section class="cards">{}</section>'.format("".join(group)) for group in groups)
 
 
 def charts(subject: Page) -> str:

@@ -6,6 +6,7 @@ import browser as chromium
 import pytest
 from results_builder import build, row
 
+from agentloop_experiment_sdk.report.baseline import Baseline
 from agentloop_experiment_sdk.report.compare import compare
 from agentloop_experiment_sdk.report.gate import gate
 from agentloop_experiment_sdk.report.html import write_html
@@ -142,6 +143,17 @@ def test_a_traceback_is_shown_line_by_line(browser, tmp_path):
         )
         assert traceback in blocks
         assert '"retries": 2' in blocks[-1] and "Traceback" not in blocks[-1]
+
+
+def test_an_answer_that_a_run_does_not_hold_is_no_empty_answer(browser, tmp_path):
+    run = build(tmp_path / "r", [row("q", output="one\ntwo")])
+    browser.open(page(tmp_path, compare([Baseline.of(load_result(run)), run])))
+    browser.run(CLICK, ".grid-row", 0)
+    shown = browser.run(
+        "return [...document.querySelectorAll('.diff div:not(.name)')]"
+        ".map(node => [node.className, node.textContent])"
+    )
+    assert shown == [["gap", "no answer here"], ["", "one\ntwo"]]
 
 
 def test_a_score_of_one_is_good_only_where_it_is_a_pass(browser, tmp_path):

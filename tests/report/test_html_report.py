@@ -140,6 +140,12 @@ def test_runs_of_one_name_are_told_apart_in_the_legend(tmp_path):
     assert '<i class="run0"></i>v<i class="run1"></i>v' in markup
 
 
+def test_each_candidate_has_a_line_of_cards(tmp_path):
+    runs = [build(tmp_path / name, [row("x")]) for name in "abc"]
+    assert render_html(compare(runs)).count('<section class="cards">') == 2
+    assert render_html(load_result(runs[0])).count('<section class="cards">') == 1
+
+
 def test_an_item_that_one_run_breaks_and_another_fixes(tmp_path):
     def run(name, **passes):
         rows = [row("x", scores=passes)]

@@ -508,13 +508,19 @@
     return holder;
   }
   function answerText(answer) {
-    if (!answer) return "";
     return answer.error ? "ERROR " + answer.error : shown(answer.output);
   }
   function diff(found) {
     var table = make("div", "diff");
     table.append(make("div", "name", data.runs[left]), make("div", "name", data.runs[right]));
-    var old = answerText(found.runs[left]).split("\n"), fresh = answerText(found.runs[right]).split("\n");
+    var sides = [found.runs[left], found.runs[right]];
+    if (!sides[0] || !sides[1]) {
+      sides.forEach(function (answer) {
+        table.append(answer ? make("div", "", answerText(answer)) : make("div", "gap", "no answer here"));
+      });
+      return table;
+    }
+    var old = answerText(sides[0]).split("\n"), fresh = answerText(sides[1]).split("\n");
     pairLines(align(old, fresh)).forEach(function (pair) {
       table.append(diffLine(pair[0], pair[1], "gone"), diffLine(pair[1], pair[0], "came"));
     });
