@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 from .content import decode_body, decoded_parts, media_type, too_large
 from .deadline import Deadline
-from .faults import ExchangeFault
+from .faults import RESPONSE_TOO_LARGE, ExchangeFault
 from .options import HttpOptions
 from .sse import SseParser
 from .stream import StreamAnswer, last_event
@@ -19,6 +19,8 @@ _BODILESS = frozenset((204, 205, 304))
 # how much of an answer nobody wants is read so that its connection can be used again
 _LARGEST_DISCARDED = 65536
 _LONGEST_END = 0.05
+# of an answer over its bound: enough to see what it was, not what the bound was to keep away
+_KEPT_OF_TOO_LARGE = 1_048_576
 
 
 @dataclass
@@ -51,6 +53,8 @@ def read_whole(exchange: Exchange, options: HttpOptions, meter: UsageMeter) -> C
             body += part
     except ExchangeFault as error:
         fault = error
+        if error.error_type == RESPONSE_TOO_LARGE:
+            del body[_KEPT_OF_TOO_LARGE:]
     output = decode_body(bytes(body), response.headers)
     if fault is None:
         meter.add(output)
@@ -67,7 +71,10 @@ def read_stream(
         answer.finish()
     except ExchangeFault as error:
         fault = error
-    return Content(answer.text, fault, True, answer.ttft_ms)
+    text = answer.text
+    if fault is not None and fault.error_type == RESPONSE_TOO_LARGE:
+        text = text[:_KEPT_OF_TOO_LARGE]
+    return Content(text, fault, True, answer.ttft_ms)
 
 
 def _take_events(

@@ -139,6 +139,19 @@ def test_a_small_body_that_inflates_beyond_the_bound_fails() -> None:
     assert output.meta["error_type"] == "ResponseTooLarge"
 
 
+def test_of_an_answer_beyond_the_bound_only_the_beginning_is_kept() -> None:
+    """The bound is for the row's memory and file too, not only for what is read."""
+    bomb = gzip.compress(b"\0" * 5_000_000)
+    headers = {"Content_Encoding": "gzip"}
+    output = answered(bomb, "text/plain", headers=headers, max_response_bytes=4_000_000)
+    assert output.meta["error_type"] == "ResponseTooLarge"
+    assert output.output == "\0" * 1_048_576
+    bomb = gzip.compress(b"data: " + b"x" * 3_000_000 + b"\n\ndata: " + b"y" * 3_000_000)
+    output = answered(bomb, "text/event-stream", headers=headers, max_response_bytes=4_000_000)
+    assert output.meta["error_type"] == "ResponseTooLarge"
+    assert output.output == "x" * 1_048_576
+
+
 def test_chunks_beyond_the_bound_fail() -> None:
     def handler(request: Request, reply: Reply) -> None:
         reply.chunks([b"x" * 600, b"y" * 600], "text/plain")
