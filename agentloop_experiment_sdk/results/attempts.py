@@ -295,13 +295,13 @@ def _keep(folder: str, number: int) -> None:
     try:
         os.link(path, kept)
     except OSError:  # a file system without links
-        with open(path, "rb") as file:
+        with layout.open_regular(path) as file:
             layout.write_atomically(kept, file.read())
 
 
 def _content(path: str) -> Optional[bytes]:
     try:
-        with open(path, "rb") as file:
+        with layout.open_regular(path) as file:
             return file.read()
     except OSError:
         return None

@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
-from .layout import write_atomically
+from .layout import open_regular, write_atomically
 
 Key = Tuple[str, str]
 
@@ -189,7 +189,7 @@ def _line(entry: Any) -> bytes:
 
 def _entries(path: str) -> Iterator[Any]:
     try:
-        file = open(path, "rb")  # noqa: SIM115 - absent is normal, and the with is below
+        file = open_regular(path)
     except FileNotFoundError:
         return
     with file:

@@ -8,14 +8,16 @@ format's four keys (its reader passes them as arguments), so the facts of the at
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import json
 import os
 import re
+import stat
 import time
 import uuid
-from typing import Any, Callable, Dict, Optional
+from typing import Any, BinaryIO, Callable, Dict, Optional
 
 from .. import jsontext
 
@@ -45,6 +47,7 @@ _LONGEST_NAME = 150
 _TEMPORARY = ".tmp"
 # such as write_atomically makes them; a user's own .tmp files are not ours
 _TEMPORARY_NAME = re.compile(r".+\.[0-9]+-[0-9a-f]{12}-[0-9]+\.tmp\Z")
+_EXISTING_FILE = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 # of this process: a process id alone comes again, in a container at every start
 _token = uuid.uuid4().hex[:12]
@@ -131,10 +134,25 @@ def write_json(path: str, value: Any, *, indent: Optional[int] = 2, fsync: bool 
     write_atomically(path, jsontext.dumps(value, indent).encode("utf-8"), fsync=fsync)
 
 
+def open_regular(path: str) -> BinaryIO:
+    """Open a file of a results directory for reading; anything but a regular file is refused.
+
+    Opening a named pipe would wait for somebody to write to it, and a device may never end.
+
+    Raises:
+        OSError: It cannot be opened, or is something else.
+    """
+    handle = os.open(path, _EXISTING_FILE)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
+    return open(handle, "rb")
+
+
 def read_json_object(path: str) -> Optional[Dict[str, Any]]:
     """The JSON object in ``path``, or None when it is absent, torn, or something else."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             value = json.loads(file.read())
     except (OSError, ValueError, RecursionError):
         return None

@@ -42,7 +42,7 @@ def read_meta(path: str) -> Dict[str, Any]:
         OSError: It is there and cannot be read: that must not pass for an empty directory.
     """
     try:
-        with open(path, "rb") as file:
+        with layout.open_regular(path) as file:
             found = json.loads(file.read())
     except FileNotFoundError:
         return {}

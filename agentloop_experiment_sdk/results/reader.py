@@ -44,7 +44,8 @@ def read_results(path: Union[str, "os.PathLike[str]"]) -> StoredResults:
         The directory's metadata and rows; payloads are read later, row by row.
 
     Raises:
-        ResultsDirectoryError: It is absent, holds no results, or was written in a newer format.
+        ResultsDirectoryError: It is absent, cannot be read, holds no results, or was written in a
+            newer format.
     """
     root = os.path.abspath(os.fspath(path))
     names = _entry_names(root)
@@ -56,10 +57,20 @@ def read_results(path: Union[str, "os.PathLike[str]"]) -> StoredResults:
         raise _no_results(root, names)
     present = {task_id for task_id, _ in tasks}
     stale = [name for name in names if layout.is_task_folder(name) and name not in present]
-    journal = read_state(os.path.join(root, layout.JOURNAL_FILE))
+    journal = _journal(root)
     rows = tuple(_Reading(root, meta, journal, listed is None).rows(tasks))
     expected = _expected(meta, tasks, rows, listed is None)
     return StoredResults(root, meta, tuple(tasks), tuple(stale), journal, expected, rows)
+
+
+def _journal(root: str) -> JournalState:
+    path = os.path.join(root, layout.JOURNAL_FILE)
+    try:
+        return read_state(path)
+    except OSError as error:
+        raise ResultsDirectoryError(
+            "{} cannot be read: {}.".format(path, error.strerror or error)
+        ) from error
 
 
 def _entry_names(root: str) -> List[str]:

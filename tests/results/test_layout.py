@@ -9,12 +9,14 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any, List
+from typing import Any, Callable, List
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from results_builder import build, row
 
+from agentloop_experiment_sdk import ExperimentResult, ResultsDirectoryError, load_result
 from agentloop_experiment_sdk.results import layout
 
 
@@ -206,3 +208,38 @@ def test_a_folder_that_cannot_be_synced_is_no_error(
     monkeypatch.setattr(layout.os, "O_RDONLY", -1)
     layout.write_atomically(str(tmp_path / "f"), b"y", fsync=True)
     assert (tmp_path / "f").read_bytes() == b"y"
+
+
+def answered_in_time(call: Callable[[], object]) -> object:
+    """What ``call`` returns or raises; a call that waits for ever fails the test instead."""
+    found: List[object] = []
+
+    def work() -> None:
+        try:
+            found.append(call())
+        except Exception as error:
+            found.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert found, "it still waits"
+    return found[0]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes of POSIX")
+@pytest.mark.parametrize("name", ["solution.json", "evaluation_meta.json", "journal.jsonl"])
+def test_a_named_pipe_in_a_results_directory_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    root = build(tmp_path / "results", [row("q1")])
+    (path,) = Path(root).rglob(name)
+    path.unlink()
+    os.mkfifo(path)
+    outcome = answered_in_time(lambda: load_result(root))
+    assert isinstance(outcome, (ExperimentResult, ResultsDirectoryError))
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="a device of POSIX")
+def test_a_device_is_no_file_of_a_results_directory() -> None:
+    with pytest.raises(OSError, match="not a regular file"):
+        layout.open_regular("/dev/zero")
+    assert layout.read_json_object("/dev/zero") is None
