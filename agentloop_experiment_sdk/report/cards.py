@@ -8,6 +8,7 @@ from . import charts as draw
 from .compare import CandidateComparison, Comparison
 from .measures import CATEGORY, PASS_FAIL, MetricSummary
 from .sections import (
+    NOT_SCORED,
     interval_text,
     markup,
     measure_name,
@@ -118,14 +119,16 @@ def _meter(parts: Sequence[Tuple[str, int]], total: int) -> str:
 
 
 def _metric_card(summary: MetricSummary) -> str:
+    unscored = "{} unscored".format(number(summary.unscored)) if summary.unscored else ""
+    if not summary.n:
+        return _card(summary.name, NOT_SCORED, unscored, kind="score")
     if summary.kind == CATEGORY or summary.estimate is None:
         name, count = next(iter(summary.distribution.items()), ("\u2013", 0))
         tail = "{} of {} rows".format(number(count), number(summary.n))
         return _card(summary.name, name, tail, kind="score")
     value = measure_text(summary.name, summary.kind, summary.estimate.value)
     tail = "95%: " + interval_text(summary.estimate, summary.kind)
-    told = "" if not summary.unscored else "{} unscored".format(number(summary.unscored))
-    return _card(summary.name, value, tail, told, kind="score")
+    return _card(summary.name, value, tail, unscored, kind="score")
 
 
 def _candidate_cards(candidate: CandidateComparison) -> List[str]:

@@ -87,7 +87,8 @@ def _pair_lines(candidate: CandidateComparison) -> List[str]:
 def _delta_table(candidate: CandidateComparison) -> Optional[Table]:
     rows = tuple(_delta_row(delta) for delta in candidate.deltas.values())
     header = ("measure", "baseline", "this run", "change", "interval", "p", "verdict")
-    return Table(header, rows, frozenset((1, 2, 3, 4, 5))) if rows else None
+    # a narrow terminal keeps the change and its interval, on which the verdict rests
+    return Table(header, rows, frozenset((1, 2, 3, 4, 5)), spare=(5, 1, 2)) if rows else None
 
 
 def _delta_row(delta: MetricDelta) -> Tuple[str, ...]:

@@ -64,7 +64,8 @@ class MetricSummary:
     Attributes:
         name: The metric's name.
         kind: ``pass/fail`` (all values 0 or 1), ``numerical`` or ``category``.
-        estimate: Its mean with the interval, repeats averaged per task first; None of a category.
+        estimate: Its mean with the interval, repeats averaged per task first; None of a category,
+            and where no row has a score.
         values: The scores of all rows that have one.
         distribution: Category to its number of rows.
         unscored: Rows whose evaluation gave no usable result.
@@ -175,7 +176,9 @@ def _summary(name: str, measures: Sequence[RowMeasures]) -> MetricSummary:
         ordered = dict(sorted(distribution.items(), key=lambda item: (-item[1], item[0])))
         return MetricSummary(name, CATEGORY, None, (), ordered, unscored)
     values = tuple(float(score) for score in scores)
-    kind = PASS_FAIL if values and is_pass_fail(values) else NUMERICAL
+    if not values:
+        return MetricSummary(name, NUMERICAL, None, unscored=unscored)
+    kind = PASS_FAIL if is_pass_fail(values) else NUMERICAL
     estimate = _pass_fail if kind == PASS_FAIL else _mean
     return MetricSummary(name, kind, estimate(name, measures), values, {}, unscored)
 

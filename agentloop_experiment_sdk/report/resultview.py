@@ -8,6 +8,7 @@ from .measures import CATEGORY, PASS_FAIL, MetricSummary, Percentiles
 from .sections import (
     LISTED,
     Section,
+    NOT_SCORED,
     Table,
     interval_text,
     measure_name,
@@ -86,6 +87,8 @@ def _metric_row(summary: MetricSummary) -> Tuple[str, ...]:
     tail = (number(summary.n), number(summary.unscored) if summary.unscored else "")
     if summary.kind == CATEGORY or summary.estimate is None:
         top = list(summary.distribution.items())[:4]
+    if not summary.n:
+        return (summary.name, NOT_SCORED, "") + tail
         return (summary.name, ", ".join("{} {}".format(*pair) for pair in top), "") + tail
     value = measure_text(summary.name, summary.kind, summary.estimate.value)
     return (summary.name, value, interval_text(summary.estimate, summary.kind)) + tail

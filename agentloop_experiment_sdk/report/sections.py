@@ -13,6 +13,7 @@ from .statistics import Estimate
 
 EXAMPLE = 300
 LISTED = 20
+NOT_SCORED = "not scored"
 # an agent may report whole numbers that no float holds
 _LARGEST = 1e308
 
@@ -38,12 +39,24 @@ class Table:
         rows: The cells.
         right: The columns that align right.
         wrap: Whether a long text in the last column takes several lines instead of being cut.
+        spare: The columns that a narrow terminal can do without, the first to go first.
     """
 
     header: Tuple[str, ...]
     rows: Tuple[Tuple[str, ...], ...]
     right: FrozenSet[int] = frozenset()
     wrap: bool = False
+    spare: Tuple[int, ...] = ()
+
+    def without(self, places: FrozenSet[int]) -> Table:
+        """The table without the columns at ``places``."""
+        kept = [place for place in range(len(self.header)) if place not in places]
+        return Table(
+            tuple(self.header[place] for place in kept),
+            tuple(tuple(row[place] for place in kept) for row in self.rows),
+            frozenset(new for new, place in enumerate(kept) if place in self.right),
+            self.wrap,
+        )
 
 
 @dataclass(frozen=True)

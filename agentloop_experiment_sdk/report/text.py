@@ -71,7 +71,34 @@ def _wrapped(lines: Iterable[str], columns: int) -> List[str]:
 
 
 def _table(table: Table, columns: int) -> List[str]:
-    cells = [[one_line(cell) for cell in row] for row in (table.header,) + table.rows]
+    shown = _fitting(table, columns)
+    lines = _table_lines(shown, columns)
+    left_out = [one_line(name) for name in table.header if name not in shown.header]
+    note = "(left out at this width: {})".format(", ".join(left_out))
+    return lines + _wrapped([note] if left_out else [], columns)
+
+
+def _fitting(table: Table, columns: int) -> Table:
+    """``table`` without as many of its spare columns as it takes for a line to fit."""
+    shown = table
+    for count in range(len(table.spare) + 1):
+        shown = table.without(frozenset(table.spare[:count]))
+        natural = _natural_widths(_cells(shown))
+        if sum(natural) + len(_GAP) * (len(natural) - 1) <= columns:
+            break
+    return shown
+
+
+def _cells(table: Table) -> List[List[str]]:
+    return [[one_line(cell) for cell in row] for row in (table.header,) + table.rows]
+
+
+def _natural_widths(cells: Sequence[Sequence[str]]) -> List[int]:
+    return [max(display_width(row[place]) for row in cells) for place in range(len(cells[0]))]
+
+
+def _table_lines(table: Table, columns: int) -> List[str]:
+    cells = _cells(table)
     widths = _widths(cells, columns, table.right)
     lines = [_line(cells[0], widths, table), _GAP.join("-" * width for width in widths)]
     for row in cells[1:]:
@@ -86,7 +113,7 @@ def _widths(cells: Sequence[Sequence[str]], columns: int, numbers: Container[int
 
     Texts are cut before numbers, of which a part would say something else.
     """
-    widths = [max(display_width(row[place]) for row in cells) for place in range(len(cells[0]))]
+    widths = _natural_widths(cells)
     room = columns - len(_GAP) * (len(widths) - 1)
     texts = [place for place in range(len(widths)) if place not in numbers]
     for places, least in ((texts, _LEAST_TEXT), (list(range(len(widths))), _LEAST_COLUMN)):

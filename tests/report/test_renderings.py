@@ -11,6 +11,7 @@ from agentloop_experiment_sdk.report.baseline import Baseline
 from agentloop_experiment_sdk.report.compare import compare
 from agentloop_experiment_sdk.report.files import write_report
 from agentloop_experiment_sdk.report.gate import gate
+from agentloop_experiment_sdk.report.html import render_html
 from agentloop_experiment_sdk.report.jsonreport import render_json
 from agentloop_experiment_sdk.report.markdown import render_markdown
 from agentloop_experiment_sdk.report.statistics import Estimate
@@ -254,6 +255,31 @@ def test_numbers_are_not_cut_while_texts_can_be(comparison):
     rows = changes.splitlines()[2:]
     assert len(rows) == len(comparison[0].deltas) and all(" to " in row for row in rows)
     assert not [row for row in rows if "\u2026" in row[11:-11]]
+
+
+def test_names_and_verdicts_are_whole_where_lesser_columns_can_go(tmp_path):
+    def run_of(name, failing):
+        rows = [row(str(i), scores={"exact_match": i not in failing}) for i in range(60)]
+        return build(tmp_path / name, rows, version=name)
+
+    comparison = compare([run_of("v1", (1, 2, 3)), run_of("v2", (10, 12, 13, 14))])
+    for width, left_out in ((60, "baseline, this run, p"), (72, "p"), (100, "")):
+        changes = render_text(comparison, width=width).split("Changes\n")[1].split("\n\n")[0]
+        assert "exact_match" in changes and "no evidence" in changes and "\u2026" not in changes
+        note = "(left out at this width: {})".format(left_out)
+        assert changes.endswith(note) if left_out else "left out" not in changes
+
+
+def test_a_metric_without_any_score_is_not_scored(tmp_path):
+    rows = [row(str(i), scores={"judge": None, "em": True}) for i in range(3)]
+    result = load_result(build(tmp_path, rows))
+    (line,) = [line for line in render_text(result).splitlines() if line.startswith("judge")]
+    assert line.split("  ")[1].strip() == "not scored" and line.split()[-2:] == ["0", "3"]
+    assert "| judge | not scored |" in render_markdown(result)
+    page = render_html(result)
+    assert '<p class="value">not scored</p><p class="tail">3 unscored</p>' in page
+    found = json.loads(render_json(result))["metrics"]["judge"]
+    assert found["mean"] is found["interval"] is None and found["rows"] == 0
 
 
 def test_the_message_of_a_failure_is_wrapped_not_cut(tmp_path):
