@@ -99,6 +99,8 @@ def gate(
         baseline: A run to hold it against: a results directory, a result, or a ``baseline.json``
             of ``export_baseline``. A score that is worse with evidence fails the gate; so does the
             success rate, and a pass/fail metric, unless ``max_regressions`` decides about those.
+            A metric of the baseline that items of both runs lack here fails it too.
+            So does a score of the baseline that items answered here lack.
         min_success_rate: Least share of succeeded rows, 0 to 1; skipped rows do not count.
         max_regressions: Most items that passed in the baseline and no longer pass.
         min_scores: Metric name to its least mean.
@@ -199,7 +201,7 @@ def _against_baseline(
 ) -> List[GateCheck]:
     if not candidate.pairs:
         return [GateCheck("baseline", False, "the run has no item in common with the baseline")]
-    checks = []
+    checks = _lacking(candidate)
     if max_regressions is not None:
         checks.append(_regressions(candidate, max_regressions))
     for name, delta in candidate.quality.items():
@@ -209,6 +211,68 @@ def _against_baseline(
             )
             checks.append(GateCheck("baseline " + name, delta.verdict != WORSE, message))
     return checks
+
+
+def _lacking(candidate: CandidateComparison) -> List[GateCheck]:
+    """A failed check per metric of the baseline that answered items of the run lack.
+
+    Without it a forgotten or broken evaluator would hide every regression. Items none of whose rows
+    succeeded are broken anyway: ``success`` says so.
+    """
+    lacking: "Counter[str]" = Counter()
+    for pair in candidate.pairs:
+        old, new = pair.baseline, pair.candidate
+        if new.passed:
+            lacking.update(name for name in old.scores if name not in new.scores)
+            known = {*new.labels, *new.scores}
+            lacking.update(name for name in old.labels if name not in known)
+    result = candidate.candidate.result
+    failed = {name for m in (result.measures if result else ()) for name in m.unscored}
+    return [
+        GateCheck(
+            "baseline has " + name,
+            False,
+            "the baseline has {} for {} items that have no score here: {}".format(
+                name,
+                count,
+                "its evaluator failed; mend it and score the run again"
+                if name in failed
+                else "give its evaluator, or export a new baseline without it",
+            ),
+        )
+        for name, count in sorted(lacking.items())
+    ]
+
+
+def _lacking(candidate: CandidateComparison) -> List[GateCheck]:
+    """A failed check per metric of the baseline that answered items of the run lack.
+
+    Without it a forgotten or broken evaluator would hide every regression. Items none of whose rows
+    succeeded are broken anyway: ``success`` says so.
+    """
+    lacking: "Counter[str]" = Counter()
+    for pair in candidate.pairs:
+        old, new = pair.baseline, pair.candidate
+        if new.passed:
+            lacking.update(name for name in old.scores if name not in new.scores)
+            known = {*new.labels, *new.scores}
+            lacking.update(name for name in old.labels if name not in known)
+    result = candidate.candidate.result
+    failed = {name for m in (result.measures if result else ()) for name in m.unscored}
+    return [
+        GateCheck(
+            "baseline has " + name,
+            False,
+            "the baseline has {} for {} items that have no score here: {}".format(
+                name,
+                count,
+                "its evaluator failed; mend it and score the run again"
+                if name in failed
+                else "give its evaluator, or export a new baseline without it",
+            ),
+        )
+        for name, count in sorted(lacking.items())
+    ]
 
 
 def _regressions(candidate: CandidateComparison, most: int) -> GateCheck:

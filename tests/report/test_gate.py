@@ -230,3 +230,75 @@ def test_a_run_whose_rows_all_failed_passes_only_where_a_success_rate_decides(tm
     assert gate(result, max_p90_latency=9).reasons == verdict.reasons
     assert gate(result, min_success_rate=0).passed
     assert gate(result, min_success_rate=0.5).reasons == ["success rate 0.00% is below 50.00%"]
+
+
+@pytest.mark.parametrize("most", [None, 0, 99])
+def test_a_metric_of_the_baseline_that_the_run_lacks_fails_the_gate(tmp_path, most):
+    scores = {"em": True, "tone": "kind", "f": 0.5}
+    old = build(tmp_path / "old", [row(n, scores=scores) for n in range(3)])
+    new = build(tmp_path / "new", [row(n, output="wrong", scores={"f": 0.5}) for n in range(3)])
+    verdict = gate(new, old, max_regressions=most)
+    assert verdict.reasons == [
+        "the baseline has em for 3 items that have no score here: "
+        "give its evaluator, or export a new baseline without it",
+        "the baseline has tone for 3 items that have no score here: "
+        "give its evaluator, or export a new baseline without it",
+    ]
+    assert gate(old, old, max_regressions=most)
+    assert gate(new, new, max_regressions=most)
+
+
+def test_an_evaluator_that_fails_or_says_something_else_does_not_hide_regressions(tmp_path):
+    old = build(tmp_path / "old", [row(n, scores={"em": True}) for n in range(3)])
+    broken = [row(0, scores={"em": True}), row(1, scores={"em": None}), row(2, scores={"em": None})]
+    verdict = gate(build(tmp_path / "broken", broken), old, max_regressions=0)
+    assert only_reason(verdict) == (
+        "the baseline has em for 2 items that have no score here: "
+        "its evaluator failed; mend it and score the run again"
+    )
+    words = build(tmp_path / "words", [row(n, scores={"em": "no"}) for n in range(3)])
+    assert "em for 3 items that have no score here" in only_reason(gate(words, old))
+
+
+def test_a_row_that_failed_needs_no_score_to_count_as_broken(tmp_path):
+    old = build(tmp_path / "old", [row(n, scores={"em": True}) for n in range(3)])
+    rows = [row(0, scores={"em": True}), row(1, scores={"em": True}), row(2, status="failed")]
+    new = build(tmp_path / "new", rows)
+    assert gate(new, old, max_regressions=1)
+    assert "1 items no longer pass" in only_reason(gate(new, old, max_regressions=0))
+
+
+@pytest.mark.parametrize("most", [None, 0, 99])
+def test_a_metric_of_the_baseline_that_the_run_lacks_fails_the_gate(tmp_path, most):
+    scores = {"em": True, "tone": "kind", "f": 0.5}
+    old = build(tmp_path / "old", [row(n, scores=scores) for n in range(3)])
+    new = build(tmp_path / "new", [row(n, output="wrong", scores={"f": 0.5}) for n in range(3)])
+    verdict = gate(new, old, max_regressions=most)
+    assert verdict.reasons == [
+        "the baseline has em for 3 items that have no score here: "
+        "give its evaluator, or export a new baseline without it",
+        "the baseline has tone for 3 items that have no score here: "
+        "give its evaluator, or export a new baseline without it",
+    ]
+    assert gate(old, old, max_regressions=most)
+    assert gate(new, new, max_regressions=most)
+
+
+def test_an_evaluator_that_fails_or_says_something_else_does_not_hide_regressions(tmp_path):
+    old = build(tmp_path / "old", [row(n, scores={"em": True}) for n in range(3)])
+    broken = [row(0, scores={"em": True}), row(1, scores={"em": None}), row(2, scores={"em": None})]
+    verdict = gate(build(tmp_path / "broken", broken), old, max_regressions=0)
+    assert only_reason(verdict) == (
+        "the baseline has em for 2 items that have no score here: "
+        "its evaluator failed; mend it and score the run again"
+    )
+    words = build(tmp_path / "words", [row(n, scores={"em": "no"}) for n in range(3)])
+    assert "em for 3 items that have no score here" in only_reason(gate(words, old))
+
+
+def test_a_row_that_failed_needs_no_score_to_count_as_broken(tmp_path):
+    old = build(tmp_path / "old", [row(n, scores={"em": True}) for n in range(3)])
+    rows = [row(0, scores={"em": True}), row(1, scores={"em": True}), row(2, status="failed")]
+    new = build(tmp_path / "new", rows)
+    assert gate(new, old, max_regressions=1)
+    assert "1 items no longer pass" in only_reason(gate(new, old, max_regressions=0))
