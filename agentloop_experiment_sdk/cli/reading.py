@@ -13,6 +13,7 @@ from .wording import in_options
 
 if TYPE_CHECKING:
     from ..report.compare import CandidateComparison
+    from ..report.summary import ExperimentResult
     from ..results.stored import ResultRow
 
 _SHOW = """\
@@ -37,7 +38,7 @@ def add_commands(commands: Any) -> None:
         commands, "show", _show, "summarise the results of a run", _SHOW, exits.HELP
     )
     show.add_argument("result_dir", metavar="DIR", help="a results directory")
-    show.add_argument("--failures", action="store_true", help="also every failed row")
+    show.add_argument("--failures", action="store_true", help="also every failed or skipped row")
     show.add_argument("--item", metavar="ID", help="one row in full: its item id or task id")
     compare = options.add_command(
         commands, "compare", _compare, "compare two to five runs", _COMPARE, exits.HELP
@@ -92,10 +93,14 @@ def _show(given: argparse.Namespace, console: Console) -> int:
     else:
         console.text(render_text(result))
         console.event("result", exit_code=exits.OK, **result.to_dict())
-        rows = result.failures if given.failures else []
+        rows = _not_answered(result) if given.failures else []
     for row in rows:
         _show_row(console, row, full=given.item is not None)
     return exits.OK
+
+
+def _not_answered(result: ExperimentResult) -> List[ResultRow]:
+    return [row for row in result if row.status in ("failed", "skipped")]
 
 
 def _show_row(console: Console, row: ResultRow, full: bool) -> None:

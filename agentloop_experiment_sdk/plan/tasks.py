@@ -85,6 +85,22 @@ def check_columns(tasks: Sequence[Task], wanted: Iterable[str]) -> None:
         )
 
 
+def check_turn_columns(tasks: Sequence[Task], names: Sequence[str]) -> None:
+    """Refuse a conversation none of whose columns for turns is in the dataset: no row has turns.
+
+    Raises:
+        ConfigurationError: None of ``names`` is a column; the message lists those there are.
+    """
+    columns = tasks[0].input
+    if names and not any(name in columns for name in names):
+        raise ConfigurationError(
+            "The conversation takes its turns from {} (turns_field), but dataset {} has no such "
+            "column; its columns are {}.".format(
+                " or ".join(map(repr, names)), tasks[0].metadata.get("dataset"), ", ".join(columns)
+            )
+        )
+
+
 def build_tasks(
     dataset: str,
     columns: Sequence[str],

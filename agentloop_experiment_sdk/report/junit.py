@@ -110,7 +110,7 @@ def _row_case(
     name = row.label if result.repeats < 2 else "{} [{}]".format(row.label, row.repeat_id)
     place = (result.dataset or result.name, name, (row.latency_ms or 0.0) / 1000)
     if row.status == "skipped":
-        return _Case(*place, outcome=SKIPPED)
+        return _Case(*place, outcome=SKIPPED, message=row.skip_reason)
     if not row.done:
         return _Case(*place, outcome=ERROR, type="Incomplete", message="no result yet")
     if row.status == "failed":
@@ -197,7 +197,8 @@ def _case_xml(case: _Case) -> str:
     if not case.outcome:
         return "    <testcase{}/>\n".format(head)
     if case.outcome == SKIPPED:
-        return "    <testcase{}>\n      <skipped/>\n    </testcase>\n".format(head)
+        told = _attributes(message=case.message[:_LONGEST]) if case.message else ""
+        return "    <testcase{}>\n      <skipped{}/>\n    </testcase>\n".format(head, told)
     details = _attributes(type=case.type or "UnknownError", message=case.message[:_LONGEST])
     text = _no_command(escape(_clean(case.text[:_LONGEST])))
     return "    <testcase{0}>\n      <{1}{2}>{3}</{1}>\n    </testcase>\n".format(

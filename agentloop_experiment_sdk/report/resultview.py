@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from .measures import CATEGORY, PASS_FAIL, MetricSummary, Percentiles
@@ -32,6 +33,7 @@ def result_sections(result: ExperimentResult) -> List[Section]:
         _repeats_section(result),
         _tokens_section(result),
         _errors_section(result),
+        _skipped_section(result),
     ]
     return [section for section in sections if section.lines or section.table]
 
@@ -130,3 +132,13 @@ def _errors_section(result: ExperimentResult) -> Section:
     header = ("error", "rows", "for example", "message")
     table = Table(header, tuple(rows), frozenset((1,)), wrap=True)
     return Section("Failures", table=table if rows else None)
+
+
+def _skipped_section(result: ExperimentResult) -> Section:
+    skipped = [head for head in result.heads if head.status == "skipped"]
+    if not skipped:
+        return Section("Skipped rows")
+    first = replace(skipped[0])  # what is read of a head stays in memory
+    row = (number(len(skipped)), first.label, shorten(first.skip_reason))
+    table = Table(("rows", "for example", "reason"), (row,), frozenset((0,)), wrap=True)
+    return Section("Skipped rows", table=table)

@@ -294,8 +294,9 @@ class ExperimentResult:
 
     def __repr__(self) -> str:
         counts = self.counts
-        return "<ExperimentResult {!r}: {} rows, {} succeeded, {} failed>".format(
-            self.name, counts.total, counts.succeeded, counts.failed
+        skipped = ", {} skipped".format(counts.skipped) if counts.skipped else ""
+        return "<ExperimentResult {!r}: {} rows, {} succeeded, {} failed{}>".format(
+            self.name, counts.total, counts.succeeded, counts.failed, skipped
         )
 
     @functools.cached_property

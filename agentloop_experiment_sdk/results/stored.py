@@ -113,6 +113,12 @@ class ResultRow:
         return "" if self.status != "failed" or message is None else str(message)
 
     @property
+    def skip_reason(self) -> str:
+        """Why a skipped row was skipped, as its output says; else ""."""
+        reason = mapping_of(self.output).get("reason") if self.status == "skipped" else None
+        return "" if reason is None else str(reason)
+
+    @property
     def trace_id(self) -> Optional[str]:
         """The trace id that links the row to its trace, or None."""
         trace_id = self.attempt.get("trace_id") or self.meta.get("traceId")

@@ -13,11 +13,11 @@ from ..errors import CloudError, ExperimentError
 from ..lines import one_line
 from ..models import Plan, Task
 from ..plan.config import AgentLoopConfig
-from ..plan.tasks import check_columns, load_tasks
+from ..plan.tasks import check_columns, check_turn_columns, load_tasks
 from ..results.archive import own_entries
 from ..results.preview import UnboundSourceError, preview_body
 from .cluster import Cluster
-from .opening import columns_of
+from .opening import columns_of, turn_columns_of
 from .settings import RunSettings
 from .single import call_solution
 
@@ -168,6 +168,7 @@ class Check:
         wanted = settings.limit or limit
         tasks = load_tasks(api, plan, limit=wanted, item_ids=settings.item_ids)
         check_columns(tasks, columns_of(self._solution))
+        check_turn_columns(tasks, turn_columns_of(self._solution))
         columns = ", ".join(tasks[0].input)
         return tasks, "{} rows read; columns: {}".format(len(tasks), columns)
 

@@ -46,7 +46,7 @@ from .flow import Flow
 from .invoke import CallFacts
 from .leftovers import Leftovers, leftovers, unscored
 from .loop import call_on, resolve
-from .opening import Opened, Opening, columns_of
+from .opening import Opened, Opening, columns_of, turn_columns_of
 from .reporter import RecordReporter
 from .scoring import Scorer, ScoringPool, names_of
 from .settings import RunSettings
@@ -189,6 +189,7 @@ class ExperimentRun:
             tuple(names_of(self._evaluators)),
             self._now,
             columns_of(self._solution),
+            turn_columns_of(self._solution),
         )
         opened = opening.open(self._lacks_scores)
         # one for the whole run: an update under way must not come after "failed"

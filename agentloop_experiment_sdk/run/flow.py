@@ -29,7 +29,7 @@ from .reporter import RecordReporter
 from .scoring import ScoringPool
 from .settings import RunSettings
 from .starts import Starts
-from .tally import FailureLimits, Tally
+from .tally import FailureLimits, Skips, Tally
 from .writers import WriterPool
 
 logger = logging.getLogger(__name__)
@@ -92,6 +92,7 @@ class Flow:
         self._limits = FailureLimits(
             tally.counts.total, settings.max_failures, settings.stop_if_first
         )
+        self._skips = Skips()
         self._state = _State(deque(due))
         self._window = 2 * settings.n_workers
         self.starts = Starts(settings, self._inbox, clock)
@@ -170,6 +171,7 @@ class Flow:
                 self._handle(self._receive(_TICK_S if self.was_stopped else self.starts.pause))
                 self._fill()
             self._engine.close()
+            self._skips.report()
             self._drain()
         except BaseException:
             # no further call is made, and no row sent whose acknowledgement nobody writes down
@@ -275,6 +277,7 @@ class Flow:
     def _pass_on(self, result: Result, saved: Saved) -> None:
         self._state.done_here += 1
         self._tally.add(saved)
+        self._skips.add(saved, result.output.output)
         self._state.retrying.pop(saved.key, None)
         if saved.status == "failed" and self._retry(result.attempt):
             self._state.retrying[saved.key] = saved

@@ -11,7 +11,7 @@ from ..cloud.agentloop import AgentLoopApi
 from ..errors import ExperimentError
 from ..models import Attempt, Plan, Task
 from ..plan.config import AgentLoopConfig
-from ..plan.tasks import check_columns, load_tasks
+from ..plan.tasks import check_columns, check_turn_columns, load_tasks
 from ..results.directory import INTERRUPTED, Description, ResultsDirectory
 from ..results.journal import Saved
 from ..results.stored import mapping_of, number_or_none
@@ -53,6 +53,7 @@ class Opening:
         evaluators: The names of local evaluators.
         now: Seconds since the epoch.
         columns: The columns that the solution cannot do without.
+        turn_columns: Those of which it needs one.
     """
 
     config: AgentLoopConfig
@@ -62,6 +63,7 @@ class Opening:
     evaluators: Tuple[str, ...] = ()
     now: Callable[[], float] = time.time
     columns: Tuple[str, ...] = ()
+    turn_columns: Tuple[str, ...] = ()
 
     def open(self, lacks_scores: Callable[[ResultsDirectory, Sequence[Task]], bool]) -> Opened:
         """Open everything.
@@ -77,6 +79,7 @@ class Opening:
         plan = self.config.resolve_experiment_plan(api=self.api)
         tasks = load_tasks(self.api, plan, limit=settings.limit, item_ids=settings.item_ids)
         check_columns(tasks, self.columns)
+        check_turn_columns(tasks, self.turn_columns)
         directory = ResultsDirectory.inspect(path, plan.identity, settings.resume)
         try:
             return self._open_record(plan, tasks, directory, lacks_scores)
@@ -161,6 +164,12 @@ def columns_of(solution: Any) -> Tuple[str, ...]:
     """
     found = getattr(getattr(solution, "built_by", None), "required_columns", ())
     return tuple(map(str, found)) if isinstance(found, (list, tuple)) else ()
+
+
+def turn_columns_of(solution: Any) -> Tuple[str, ...]:
+    """The columns of which a conversation needs one; other solutions need none."""
+    found = getattr(solution, "turn_columns", ())
+    return found if isinstance(found, tuple) else ()
 
 
 def all_attempts(tasks: Sequence[Task], n_repeat: int) -> List[Attempt]:

@@ -81,10 +81,12 @@ class ProgressLog:
 
 
 def progress_text(event: Progress) -> str:
-    """One line: done, failed, not yet delivered, rate, remaining time, limit."""
+    """One line: done, failed, skipped, not yet delivered, rate, remaining time, limit."""
     parts = ["{}/{} rows done".format(event.done, event.total)]
     if event.failed:
         parts.append("{} failed".format(event.failed))
+    if event.skipped:
+        parts.append("{} skipped".format(event.skipped))
     waiting = event.done - event.delivered
     if waiting:
         parts.append("{} to deliver".format(waiting))

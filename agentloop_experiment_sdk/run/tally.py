@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, List, Optional, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Union
 
 from ..errors import TooManyFailuresError
 from ..lines import excerpt, one_line
@@ -136,6 +136,39 @@ class FailureLimits:
             return ""
         self._first = None
         return saved.error
+
+
+class Skips:
+    """Notices a run that only skips: its rows count as done, and nobody was asked anything."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._others = False
+        self._reason = ""
+
+    def add(self, saved: Saved, output: Any) -> None:
+        """An attempt of this run is done.
+
+        Args:
+            saved: The attempt.
+            output: Its output; that of a skipped conversation has a ``reason``.
+        """
+        if saved.status != "skipped":
+            self._others = True
+            return
+        self._count += 1
+        if self._count == 1 and isinstance(output, Mapping):
+            self._reason = excerpt(str(output.get("reason") or ""), _LONGEST_MESSAGE)
+
+    def report(self) -> None:
+        """Warn if there was nothing but skipped rows."""
+        if self._count and not self._others:
+            logger.warning(
+                "Every row was skipped (%d), so the agent was not asked anything: %s. Skipped rows "
+                "count as done; mend the cause and pass resume=False to run them.",
+                self._count,
+                self._reason or "no reason is given",
+            )
 
 
 def _too_many(what: str, error_type: Any) -> TooManyFailuresError:

@@ -19,6 +19,7 @@ from typing import (
     Mapping,
     NamedTuple,
     Optional,
+    Tuple,
     Union,
 )
 
@@ -296,6 +297,11 @@ class ConversationSolution:
     fingerprint: str
     built_by: Any = None
 
+    @property
+    def turn_columns(self) -> Tuple[str, ...]:
+        """Columns of which the dataset must have one."""
+        return self.dialogue.turns.columns
+
     def __call__(self, task: Task, pre_hook: Optional[Callable[[], Any]] = None) -> Any:
         """Hold the conversation of ``task``; ``pre_hook`` is called before its first turn."""
         return drive(self.dialogue.steps(task, pre_hook), self.send)
@@ -309,6 +315,11 @@ class AsyncConversationSolution:
     dialogue: Dialogue
     fingerprint: str
     built_by: Any = None
+
+    @property
+    def turn_columns(self) -> Tuple[str, ...]:
+        """Columns of which the dataset must have one."""
+        return self.dialogue.turns.columns
 
     async def __call__(
         self, task: Task, pre_hook: Optional[Callable[[], Any]] = None

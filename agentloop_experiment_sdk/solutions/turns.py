@@ -8,7 +8,7 @@ import json
 import tokenize
 from collections import abc
 from dataclasses import dataclass
-from typing import Any, Callable, List, Mapping, Optional, Sequence
+from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
 from ..errors import ConfigurationError
 from ..models import Task
@@ -64,12 +64,18 @@ class TurnSource:
         return next((messages for messages in found if messages), [])
 
     @property
+    def columns(self) -> Tuple[str, ...]:
+        """The columns that are asked for turns; none with an extractor."""
+        return () if self.extractor is not None else (self.field, *self.fallbacks)
+
+    @property
     def missing(self) -> str:
         """What to say about a row without turns."""
         if self.extractor is not None:
             return "turn_extractor returned no turns for this row"
-        columns = ", ".join((self.field, *self.fallbacks))
-        return "the row has no turns in the columns it was asked for ({})".format(columns)
+        return "the row has no turns in the columns it was asked for ({})".format(
+            ", ".join(self.columns)
+        )
 
 
 def messages_in(value: Any) -> List[Any]:

@@ -8,6 +8,8 @@ import pytest
 from raw_http import RawServer
 
 import agentloop_experiment_sdk as sdk
+from agentloop_experiment_sdk.cli import main
+from agentloop_experiment_sdk.report.text import render_text
 
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs", "session_agent.py")
 ROWS = [
@@ -81,3 +83,56 @@ def test_an_http_agent_keeps_its_sessions_over_a_parallel_experiment(platform, t
     assert first in {row.get("traceId") for row in rows.values()}
     assert rows["c"]["status"] == "failed" and "503" in rows["c"]["experiment_output"]
     assert len(said) == 3 and json.loads(rows["d"]["experiment_output"])["skipped"] is True
+
+
+def test_a_column_for_turns_that_no_row_has_is_refused_before_anything_is_made(platform, tmp_path):
+    local, config = platform
+    url, results = "http://127.0.0.1:1/chat", tmp_path / "results"
+    with pytest.raises(sdk.ConfigurationError) as caught:
+        sdk.run_multi_turn_experiment(config, url, result_dir=results, turns_field="tunrs")
+    assert "'tunrs' (turns_field)" in str(caught.value) and "id, turns" in str(caught.value)
+    assert not results.exists() and not local.records()
+    solution = sdk.multi_turn_http_solution_with(url, turns_field="tunrs")
+    assert not sdk.Experiment(config, solution, results).check()
+
+
+def test_one_of_the_columns_for_turns_is_enough(platform, tmp_path):
+    local, config = platform
+    solution = sdk.multi_turn_http_solution(
+        lambda message, session_id, turn_index, task: "yes",
+        turns_field="other",
+        turns_fallback_fields=["turns"],
+    )
+    counts = sdk.Experiment(config, solution, tmp_path / "results").run().counts
+    assert (counts.succeeded, counts.skipped) == (3, 1)
+
+
+def test_a_run_that_only_skips_says_so_and_why(platform, tmp_path, caplog):
+    _, config = platform
+    solution = sdk.multi_turn_http_solution(
+        lambda message, session_id, turn_index, task: "yes", turn_extractor=lambda task: []
+    )
+    result = sdk.Experiment(config, solution, tmp_path / "results").run()
+    (line,) = [r.getMessage() for r in caplog.records if "Every row was skipped" in r.getMessage()]
+    assert "(4)" in line and "turn_extractor returned no turns for this row" in line
+    assert "resume=False" in line
+    assert "4 skipped" in repr(result)
+    text = render_text(result, width=100)
+    assert "0 succeeded, 4 skipped" in text and "Skipped rows" in text
+    assert "turn_extractor returned no turns for this row" in text
+    caplog.clear()
+    some = sdk.multi_turn_http_solution(lambda message, session_id, turn_index, task: "yes")
+    sdk.Experiment(config, some, tmp_path / "others").run()
+    assert "Every row was skipped" not in caplog.text
+
+
+def test_skipped_rows_are_listed_with_their_reason(platform, tmp_path, capsys):
+    _, config = platform
+    solution = sdk.multi_turn_http_solution(lambda message, session_id, turn_index, task: "yes")
+    sdk.Experiment(config, solution, tmp_path / "results").run()
+    assert main(["show", str(tmp_path / "results"), "--failures"]) == 0
+    listed = capsys.readouterr().out.split("\nitem ")[1:]
+    assert len(listed) == 1 and "skipped" in listed[0]
+    assert "the row has no turns in the columns it was asked for (turns)" in listed[0]
+    main(["report", str(tmp_path / "results"), "--junit", str(tmp_path / "junit.xml")])
+    assert '<skipped message="the row has no turns' in (tmp_path / "junit.xml").read_text("utf-8")
