@@ -9,6 +9,17 @@ _UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _ESCAPED = {code: "\\u{:04x}".format(code) for code in range(0x7F, 0xA0)}
 _COMMAND = re.compile(r"^\s*::|##(?=\w*\[)", re.MULTILINE)
 _SPACES = str.maketrans("\n\t", "  ")
+# the characters that reports write themselves
+_PLAIN = {
+    "\u00b1": "+-",
+    "\u00b7": "*",
+    "\u00d7": "x",
+    "\u2013": "-",
+    "\u2026": "...",
+    "\u2192": "->",
+    "\u2212": "-",
+    "\ufffd": "?",
+}
 
 
 def one_line(text: str) -> str:
@@ -30,6 +41,23 @@ def excerpt(text: str, most: int) -> str:
     """``text`` as ``one_line``, white space joined; ``…`` stands for what is beyond ``most``."""
     joined = " ".join(text.split())
     return one_line(joined if len(joined) <= most else joined[:most] + "…")
+
+
+def encodable(text: str, encoding: str) -> str:
+    """``text`` as ``encoding`` can hold it: signs become ASCII, other characters their escapes."""
+    try:
+        text.encode(encoding)
+        return text
+    except (UnicodeEncodeError, LookupError):
+        return "".join(_encodable_char(char, encoding) for char in text)
+
+
+def _encodable_char(char: str, encoding: str) -> str:
+    try:
+        char.encode(encoding)
+        return char
+    except (UnicodeEncodeError, LookupError):
+        return _PLAIN.get(char) or char.encode("ascii", "backslashreplace").decode("ascii")
 
 
 def _unsafe(char: str) -> bool:

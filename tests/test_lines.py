@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentloop_experiment_sdk.lines import each_line, excerpt, no_command, one_line, terminal_json
+from agentloop_experiment_sdk.lines import (
+    each_line,
+    encodable,
+    excerpt,
+    no_command,
+    one_line,
+    terminal_json,
+)
 
 
 @given(st.text())
@@ -63,3 +70,21 @@ def test_a_line_is_no_command_to_a_ci_system(text: str, shown: str) -> None:
 def test_an_excerpt_is_one_line_and_says_when_it_is_cut() -> None:
     assert excerpt(" two\n  words \x1b ", 40) == "two words \ufffd"
     assert excerpt("12345", 5) == "12345" and excerpt("123456", 5) == "12345…"
+
+
+@pytest.mark.parametrize(
+    "encoding, line",
+    [
+        ("utf-8", "\u00b10 \u2192 \u22121\u2026 \u9519"),
+        ("ascii", "+-0 -> -1... \\u9519"),
+        ("latin-1", "\u00b10 -> -1... \\u9519"),
+        ("gbk", "\u00b10 \u2192 -1\u2026 \u9519"),
+    ],
+)
+def test_what_an_encoding_cannot_hold_is_written_in_ascii(encoding: str, line: str) -> None:
+    assert encodable("\u00b10 \u2192 \u22121\u2026 \u9519", encoding) == line
+
+
+@given(st.text())
+def test_any_text_becomes_encodable(text: str) -> None:
+    encodable(text, "ascii").encode("ascii")

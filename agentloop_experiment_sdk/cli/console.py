@@ -11,7 +11,7 @@ import textwrap
 from typing import Any, Iterator, TextIO
 
 from .. import jsontext
-from ..lines import each_line, no_command, one_line, terminal_json
+from ..lines import each_line, encodable, no_command, one_line, terminal_json
 from . import exits
 from .wording import in_options
 
@@ -38,12 +38,18 @@ class Console:
         _set_stream(sys.stdout, "utf-8" if json_lines else None)
         _set_stream(sys.stderr, None)
 
+    @property
+    def encoding(self) -> str:
+        """What the text for people is encoded as."""
+        return _encoding(sys.stderr if self._diverted else sys.stdout)
+
     def text(self, text: str) -> None:
         """Text for people; nothing in JSON mode."""
         if self._diverted:
             self.note(text.rstrip("\n"))
         elif not self.json_lines:
-            self._write(_harmless(text if text.endswith("\n") else text + "\n"))
+            whole = text if text.endswith("\n") else text + "\n"
+            self._write(encodable(_harmless(whole), self.encoding))
 
     def divert(self) -> None:
         """Text goes to stderr from now on: stdout is kept for a report."""
@@ -63,7 +69,8 @@ class Console:
     def note(self, text: str) -> None:
         """A line on stderr."""
         with contextlib.suppress(BrokenPipeError):
-            print(_harmless(text), file=sys.stderr, flush=True)
+            plain = encodable(_harmless(text), _encoding(sys.stderr))
+            print(plain, file=sys.stderr, flush=True)
 
     def error(self, error: BaseException, exit_code: int) -> None:
         """An expected error: one line on stderr, and in JSON mode one on stdout."""
@@ -139,6 +146,10 @@ def _harmless(text: str) -> str:
 
 def _in_ci() -> bool:
     return any(os.environ.get(name) for name in _CI)
+
+
+def _encoding(stream: TextIO) -> str:
+    return getattr(stream, "encoding", None) or "utf-8"
 
 
 def _set_stream(stream: TextIO, encoding: Any) -> None:

@@ -91,7 +91,7 @@ def _show(given: argparse.Namespace, console: Console) -> int:
         if not rows:
             raise ConfigurationError("{} has no row {!r}.".format(given.result_dir, given.item))
     else:
-        console.text(render_text(result))
+        console.text(render_text(result, encoding=console.encoding))
         console.event("result", exit_code=exits.OK, **result.to_dict())
         rows = _not_answered(result) if given.failures else []
     for row in rows:
@@ -149,7 +149,7 @@ def _compare(given: argparse.Namespace, console: Console) -> int:
         names=given.name,
         lower_is_better=given.lower_is_better,
     )
-    console.text(render_text(comparison))
+    console.text(render_text(comparison, encoding=console.encoding))
     for candidate in comparison if given.diff is not None else ():
         _show_diff(console, candidate, given.diff)
     _write(given, console, comparison)
@@ -174,7 +174,7 @@ def _gate(given: argparse.Namespace, console: Console) -> int:
     judged = gate.judge(result)
     assert judged is not None
     code = gate.exit_code(result, judged)
-    console.text(in_options(render_text(judged)))
+    console.text(in_options(render_text(judged, encoding=console.encoding)))
     _write(given, console, result, judged)
     console.event("result", exit_code=code, **judged.to_dict())
     return code

@@ -157,9 +157,9 @@ def _conclude(
 
     judged = gate.judge(result)
     code = gate.exit_code(result, judged)
-    console.text(render_text(result))
+    console.text(render_text(result, encoding=console.encoding))
     if judged is not None:
-        console.text("\n" + in_options(render_text(judged)))
+        console.text("\n" + in_options(render_text(judged, encoding=console.encoding)))
     written = reports.write_reports(given, console, result, judged)
     places = ["\nresults in {}".format(result.path), *map("wrote {}".format, written)]
     console.text("\n".join(places))
@@ -179,7 +179,7 @@ def _aborted(given: argparse.Namespace, console: Console, error: RunAbortedError
 
     code = exits.exit_code_of(error)
     result = load_result(given.result_dir)
-    console.text(render_text(result))
+    console.text(render_text(result, encoding=console.encoding))
     reports.write_reports(given, console, result)
     console.event("result", exit_code=code, result_dir=result.path, **result.to_dict())
     console.error(error, code)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import shutil
 import textwrap
 import unicodedata
-from typing import Container, Iterable, List, Optional, Sequence
+from dataclasses import replace
+from typing import Callable, Container, Iterable, List, Optional, Sequence
 
-from ..lines import one_line
+from ..lines import encodable, one_line
 from .sections import Section, Subject, Table
 
 _GAP = "  "
 _LEAST_COLUMN = 3
 _LEAST_TEXT = 8
+_CUT, _ASCII_CUT = "\u2026", "~"
 
 
-def render_text(subject: Subject, *, width: Optional[int] = None) -> str:
+def render_text(subject: Subject, *, width: Optional[int] = None, encoding: str = "utf-8") -> str:
     """A result, comparison or gate verdict as plain text, without colours.
 
     Control characters of agents' texts are shown as U+FFFD: an answer must not steer a terminal.
@@ -23,10 +25,13 @@ def render_text(subject: Subject, *, width: Optional[int] = None) -> str:
     Args:
         subject: What to render.
         width: Columns that a line may take; None takes the terminal's, 80 where there is none.
+        encoding: Where the text will go takes this; what it cannot hold is written in ASCII.
     """
     columns = max(40, width or shutil.get_terminal_size((80, 24)).columns)
-    parts = [_section(section, columns) for section in subject.sections()]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    parts = [_section(_shown(section, encoding), columns) for section in subject.sections()]
+    text = "\n\n".join(part for part in parts if part) + "\n"
+    # only the marks of cells that were cut can be left: one column, as they were
+    return text if encodable(_CUT, encoding) == _CUT else text.replace(_CUT, _ASCII_CUT)
 
 
 def display_width(text: str) -> int:
@@ -46,13 +51,31 @@ def _char_width(char: str) -> int:
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
+def _shown(section: Section, encoding: str) -> Section:
+    """``section`` as it is printed: widths depend on what stands for a character."""
+
+    def printed(text: str) -> str:
+        return encodable(one_line(text), encoding)
+
+    return replace(
+        section,
+        title=printed(section.title),
+        lines=tuple(map(printed, section.lines)),
+        table=None if section.table is None else _shown_table(section.table, printed),
+    )
+
+
+def _shown_table(table: Table, printed: Callable[[str], str]) -> Table:
+    header, *rows = (tuple(map(printed, row)) for row in (table.header,) + table.rows)
+    return replace(table, header=header, rows=tuple(rows))
+
+
 def _section(section: Section, columns: int) -> str:
-    title = one_line(section.title)
-    lines = _wrapped([title], columns)
+    lines = _wrapped([section.title], columns)
     if section.level < 3:
         underline = "=" if section.level == 1 else "-"
         lines.append(underline * min(columns, max(map(display_width, lines))))
-    lines += _wrapped(map(one_line, section.lines), columns)
+    lines += _wrapped(section.lines, columns)
     if section.table is not None:
         lines += _table(section.table, columns)
     return "\n".join(lines)
@@ -73,7 +96,7 @@ def _wrapped(lines: Iterable[str], columns: int) -> List[str]:
 def _table(table: Table, columns: int) -> List[str]:
     shown = _fitting(table, columns)
     lines = _table_lines(shown, columns)
-    left_out = [one_line(name) for name in table.header if name not in shown.header]
+    left_out = [name for name in table.header if name not in shown.header]
     note = "(left out at this width: {})".format(", ".join(left_out))
     return lines + _wrapped([note] if left_out else [], columns)
 
@@ -83,14 +106,10 @@ def _fitting(table: Table, columns: int) -> Table:
     shown = table
     for count in range(len(table.spare) + 1):
         shown = table.without(frozenset(table.spare[:count]))
-        natural = _natural_widths(_cells(shown))
+        natural = _natural_widths((shown.header,) + shown.rows)
         if sum(natural) + len(_GAP) * (len(natural) - 1) <= columns:
             break
     return shown
-
-
-def _cells(table: Table) -> List[List[str]]:
-    return [[one_line(cell) for cell in row] for row in (table.header,) + table.rows]
 
 
 def _natural_widths(cells: Sequence[Sequence[str]]) -> List[int]:
@@ -98,7 +117,7 @@ def _natural_widths(cells: Sequence[Sequence[str]]) -> List[int]:
 
 
 def _table_lines(table: Table, columns: int) -> List[str]:
-    cells = _cells(table)
+    cells = (table.header,) + table.rows
     widths = _widths(cells, columns, table.right)
     lines = [_line(cells[0], widths, table), _GAP.join("-" * width for width in widths)]
     for row in cells[1:]:
@@ -143,4 +162,4 @@ def _cut(text: str, width: int) -> str:
         if used > width - 1:
             break
         kept.append(char)
-    return "".join(kept) + "\u2026"
+    return "".join(kept) + _CUT

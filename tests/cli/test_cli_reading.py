@@ -6,6 +6,7 @@ import json
 import pathlib
 from typing import Any
 
+import cli_process
 import pytest
 
 from agentloop_experiment_sdk import LocalAgentLoop
@@ -70,6 +71,15 @@ def test_compare_finds_what_broke(cli: Any, two_runs: None) -> None:
     assert events[-1]["baseline"]["name"]
     broken = events[-1]["candidates"][0]["newly_broken"]
     assert len(broken) == 3
+
+
+def test_a_stdout_that_takes_ascii_alone_gets_no_escapes(
+    two_runs: None, work: pathlib.Path
+) -> None:
+    env = dict(cli_process.environment(COLUMNS="80"), PYTHONIOENCODING="ascii")
+    done = cli_process.run("compare", "good", "good", cwd=work, env=env)
+    assert done.code == 0 and "+-0.0 pp" in done.stdout
+    assert done.stdout.isascii() and "\\x" not in done.stdout and "\\u" not in done.stdout
 
 
 def test_compare_writes_reports(cli: Any, two_runs: None) -> None:

@@ -73,6 +73,29 @@ def test_wide_characters_take_two_columns(tmp_path):
         assert display_width(line) <= 60
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "gbk"])
+def test_what_an_encoding_cannot_hold_is_ascii_and_columns_stay_aligned(
+    comparison, tmp_path, encoding
+):
+    wide = [row("\u8ba2\u5355", status="failed", error=("E", "\u0e01 " * 60))]
+    odd = load_result(build(tmp_path / "odd", wide, record_name="\u591c\u95f4"))
+    for subject in (comparison, odd):
+        text = render_text(subject, width=80, encoding=encoding)
+        text.encode(encoding)
+        assert max(map(display_width, text.splitlines())) <= 80
+    changes = render_text(comparison, width=90, encoding=encoding).split("Changes\n")[1]
+    rules, *rows = changes.split("\n\n")[0].splitlines()[1:]
+    assert len({line.index(line.split("  ")[-1]) for line in rows if "no evidence" in line}) == 1
+    assert all(len(line) <= len(rules) for line in rows)
+
+
+def test_signs_have_ascii_forms(tmp_path):
+    run = build(tmp_path, [row("x" * 200 + str(i), scores={"em": i % 2}) for i in range(4)])
+    text = render_text(compare([run, run]), encoding="ascii")
+    assert "+-0.0 pp" in text and "-" in text and "\\x" not in text and "\\u" not in text
+    assert "+-0.0 pp" not in render_text(compare([run, run]))
+
+
 def test_an_answer_cannot_steer_the_terminal(result):
     text = render_text(result, width=300)
     assert "red" in text and not set(text) & set("\x1b\x07\u202e")
