@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any, List
+from typing import TYPE_CHECKING, Any, Dict, List
 
 from ..errors import ConfigurationError
 from ..lines import one_line
@@ -119,14 +119,23 @@ def _show_row(console: Console, row: ResultRow, full: bool) -> None:
     if full:
         facts["scores"] = {name: found.get("result") for name, found in row.evaluations.items()}
     console.event("row", **facts, output=row.output, error=row.error_message)
+        facts["reasons"] = _reasons(row)
     console.text("")
     for name, value in facts.items():
-        if value not in (None, "", {}):
+        if name != "reasons" and value not in (None, "", {}):
             console.text("{:<13} {}".format(name, _shown(value, full)))
     console.text("{:<13} {}".format("answer", _shown(answer_text(row), full)))
+    for name, reason in _reasons(row).items() if full else ():
+        console.text("{:<13} {}".format("reason", _shown("{}: {}".format(name, reason), full)))
 
 
 def _shown(value: Any, full: bool) -> str:
+def _reasons(row: ResultRow) -> Dict[str, str]:
+    """What the evaluators say of their scores, by metric."""
+    said = {name: found.get("message") for name, found in row.evaluations.items()}
+    return {name: str(message) for name, message in said.items() if message}
+
+
     """A value for a terminal: what an agent wrote must not steer it."""
     from .. import jsontext
 

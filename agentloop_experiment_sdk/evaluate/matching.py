@@ -28,6 +28,8 @@ _NUMBER = re.compile(
     re.ASCII,
 )
 _ABSENT = object()
+# what an evaluator adds to its reason where it compared an object with a single value
+PART_HINT = " The answer is an object: name the part to compare, such as field="
 
 
 def exact_match(
@@ -55,7 +57,9 @@ def exact_match(
     def compare(actual: Any, expected: Any) -> Tuple[bool, str]:
         numbers = is_number(actual) and is_number(expected)
         same = actual == expected if numbers else _texts_equal(actual, expected, tidy)
-        return same, "Expected {}, got {}.".format(short(expected), short(actual))
+        told = "Expected {}, got {}.".format(short(expected), short(actual))
+        whole = not isinstance(parsed(expected), (dict, list))
+        return same, told + (_part_hint(actual, field) if whole else "")
 
     return comparison(name, field, expected_field, compare)
 
@@ -198,7 +202,8 @@ def numeric_close(
         if wanted is None:
             raise EvaluationError("The expected value {} is not a number.".format(short(expected)))
         if got is None:
-            return False, "The answer {} is not a number.".format(short(actual))
+            told = "The answer {} is not a number.".format(short(actual))
+            return False, told + _part_hint(actual, field)
         close = abs(got - wanted) <= max(tolerance, relative * abs(wanted))
         return close, "Expected {!r}, got {!r}.".format(wanted, got)
 
@@ -306,6 +311,13 @@ def _describe(actual: Any, expected: Any, path: Sequence[str]) -> str:
     if expected is _ABSENT:
         return "{}{} is not expected.".format(where, short(actual))
     return "{}expected {}, got {}.".format(where, short(expected), short(actual))
+
+
+def _part_hint(actual: Any, field: Selector) -> str:
+    """How to compare a part of an object that was taken whole; "" for anything else."""
+    if field is not None or not isinstance(actual, Mapping) or not actual:
+        return ""
+    return "{}{}.".format(PART_HINT, short(str(next(iter(actual)))))
 
 
 def _number(value: Any, extract: bool) -> Optional[float]:

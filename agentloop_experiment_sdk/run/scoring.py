@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..evaluate.evaluator import NamedEvaluator, evaluate_output, missing_evaluators
+from ..evaluate.matching import PART_HINT
 from ..evaluate.metric import MetricResult
 from ..lines import excerpt
 from ..models import SolutionOutput, Task
@@ -75,9 +76,20 @@ class Scorer:
         return {name: score for name, score in scores.items() if score is not None}
 
     def _tell_failures(self, key: Key, results: Sequence[MetricResult]) -> None:
-        """Log the first failure of each evaluator: a row without a score is easily missed."""
+        """Log the first failure of each evaluator, and the first object that it took whole: a row
+        without a score, or a score without a reason, is easily missed."""
         for result in results:
             error = (result.metadata or {}).get("error")
+            if (
+                PART_HINT in (result.message or "")
+                and self.told.setdefault(result.name, key) is key
+            ):
+                logger.warning(
+                    "The evaluator %s took a whole object for the answer: %s Others like it are "
+                    "not logged.",
+                    result.name,
+                    excerpt(str(result.message), _LONGEST_MESSAGE),
+                )
             if error and self.told.setdefault(result.name, key) is key:
                 logger.warning(
                     "The evaluator %s gave a row no score: %s. Others like it are not logged.",

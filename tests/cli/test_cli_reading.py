@@ -199,3 +199,20 @@ def test_deliver_of_a_local_run_finds_its_own_agentloop(cli: Any) -> None:
     assert (done.code, done.out) == (0, done.out)
     assert "0 rows delivered, 0 undelivered" in done.out
     assert cli("deliver", "results", "--region", "cn-x").code == 2
+
+
+def test_a_row_is_shown_with_what_its_evaluators_say(cli: Any, work: pathlib.Path) -> None:
+    """An agent that answers an object, against a text: the score 0 alone is a riddle."""
+    (work / "objects.py").write_text("def go(task):\n    return {'answer': task.input['gold']}\n")
+    options = ["--local", "sums.jsonl", "--ground-truth-field", "gold", "--evaluator"]
+    ran = cli("run", "objects.py:go", *options, "exact_match")
+    assert ran.err.count("took a whole object for the answer") == 1
+    told = 'Expected "4", got {"answer":"4"}. The answer is an object: name the part to compare'
+    done = cli("show", "results", "--item", 2)
+    assert "reason        exact_match: " + told in done.out
+    assert 'field="answer"' in done.out
+    (event,) = cli("show", "results", "--item", 2, "--json").events
+    assert event["reasons"]["exact_match"].startswith(told)
+    named = cli("run", "objects.py:go", "--no-resume", *options, "exact_match:field=answer")
+    assert "100.0%" in named.out and "whole object" not in named.err
+    assert "reason " not in cli("show", "results", "--item", 2).out

@@ -259,3 +259,19 @@ def test_long_values_are_shortened_in_reasons() -> None:
 def test_each_can_be_named() -> None:
     assert exact_match(name="strict").name == "strict"
     assert [f(name="n").name for f in (contains, regex_match, json_equal)] == ["n"] * 3
+
+
+@pytest.mark.parametrize(
+    ("check", "expected", "hinted"),
+    [
+        (exact_match(), "42", True),
+        (exact_match(), '{"answer": "43"}', False),
+        (exact_match(field="answer"), "43", False),
+        (numeric_close(), "42", True),
+    ],
+)
+def test_an_object_that_is_compared_whole_hints_at_its_parts(check, expected, hinted):
+    output = SolutionOutput.success({"answer": {"text": "42"}})
+    verdict = check(Task("t", {}, expected), output)
+    assert verdict["score"] is False
+    assert ('field="answer"' in verdict["reason"]) is hinted
