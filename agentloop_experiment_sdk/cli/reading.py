@@ -113,6 +113,7 @@ def _show_row(console: Console, row: ResultRow, full: bool) -> None:
         "status": row.status,
         "latency_ms": row.latency_ms,
         "trace_id": row.trace_id,
+        "version": row.attempt.get("version"),
         "input": row.input,
         "ground_truth": row.ground_truth,
     }

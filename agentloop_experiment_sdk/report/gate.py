@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from ..errors import ConfigurationError
+from ..results.attempts import is_other, setup_of
 from ..results.stored import mapping_of
 from .compare import CandidateComparison, compare
 from .deltas import WORSE
@@ -92,22 +93,22 @@ def gate(
 
     A run without a single answered row never passes, nor one whose rows all failed (unless
     ``min_success_rate`` decides about that), nor one that lacks rows, nor one with rows that
-    another solution answered (left from an earlier run in the same directory).
+    another solution, version or parameters answered (left from an earlier run in the same
+    directory).
 
     Args:
         result: A results directory or a loaded result.
         baseline: A run to hold it against: a results directory, a result, or a ``baseline.json``
             of ``export_baseline``. A score that is worse with evidence fails the gate; so does the
             success rate, and a pass/fail metric, unless ``max_regressions`` decides about those.
-            A metric of the baseline that items of both runs lack here fails it too.
-            So does a score of the baseline that items answered here lack.
+            Items answered here that lack a score of the baseline fail it too.
         min_success_rate: Least share of succeeded rows, 0 to 1; skipped rows do not count.
         max_regressions: Most items that passed in the baseline and no longer pass.
         min_scores: Metric name to its least mean.
         max_p90_latency: Most **seconds** at the 90th percentile of the agent calls.
         max_cost: Most cost, in the currency of ``prices``.
         require_delivered: Whether undelivered rows fail the gate.
-        allow_stale: Whether rows answered by another solution fingerprint may count.
+        allow_stale: Whether rows of another solution fingerprint, version or parameters may count.
         allow_incomplete: Whether rows without a result may be missing.
         prices: ``{model: (input, output)}`` **per million tokens**; ``"*"`` stands for any other.
 
@@ -188,12 +189,18 @@ def _none_of(name: str, count: int, total: int) -> GateCheck:
 
 
 def stale_rows(result: ExperimentResult) -> int:
-    """Rows whose solution fingerprint is not the run's; none where the run has no fingerprint."""
-    current = mapping_of(result.meta.get("solution")).get("hash")
-    if not current:
-        return 0
-    hashes = Counter(m.solution_hash for m in result.measures if m.row.done)
-    return sum(hashes.values()) - hashes[str(current)]
+    """Rows whose solution fingerprint, version or parameters are not the run's.
+
+    What the run, or the row, does not say is no difference.
+    """
+    current = str(mapping_of(result.meta.get("solution")).get("hash") or "")
+    setup = setup_of(result.meta)
+    return sum(
+        1
+        for measure in result.measures
+        if measure.row.done
+        and (current not in ("", measure.solution_hash) or is_other(measure.setup, setup))
+    )
 
 
 def _against_baseline(
@@ -211,37 +218,6 @@ def _against_baseline(
             )
             checks.append(GateCheck("baseline " + name, delta.verdict != WORSE, message))
     return checks
-
-
-def _lacking(candidate: CandidateComparison) -> List[GateCheck]:
-    """A failed check per metric of the baseline that answered items of the run lack.
-
-    Without it a forgotten or broken evaluator would hide every regression. Items none of whose rows
-    succeeded are broken anyway: ``success`` says so.
-    """
-    lacking: "Counter[str]" = Counter()
-    for pair in candidate.pairs:
-        old, new = pair.baseline, pair.candidate
-        if new.passed:
-            lacking.update(name for name in old.scores if name not in new.scores)
-            known = {*new.labels, *new.scores}
-            lacking.update(name for name in old.labels if name not in known)
-    result = candidate.candidate.result
-    failed = {name for m in (result.measures if result else ()) for name in m.unscored}
-    return [
-        GateCheck(
-            "baseline has " + name,
-            False,
-            "the baseline has {} for {} items that have no score here: {}".format(
-                name,
-                count,
-                "its evaluator failed; mend it and score the run again"
-                if name in failed
-                else "give its evaluator, or export a new baseline without it",
-            ),
-        )
-        for name, count in sorted(lacking.items())
-    ]
 
 
 def _lacking(candidate: CandidateComparison) -> List[GateCheck]:

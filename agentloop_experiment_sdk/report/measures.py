@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
+from ..results.attempts import Setup, setup_of
 from ..results.stored import ResultRow, StoredResults, number_or_none
 from . import statistics
 from .statistics import Estimate
@@ -27,6 +28,7 @@ class RowMeasures:
     row: ResultRow
     ttft_ms: Optional[float] = None
     solution_hash: str = ""
+    setup: Optional[Setup] = None
     scores: Mapping[str, Score] = field(default_factory=dict)
     unscored: Tuple[str, ...] = ()
 
@@ -154,7 +156,8 @@ def _measured(row: ResultRow, head: ResultRow) -> RowMeasures:
         else:
             scores[name] = score
     solution_hash = str(row.attempt.get("solution_hash") or "")
-    return RowMeasures(head, row.ttft_ms, solution_hash, scores, tuple(unscored))
+    setup = setup_of(row.attempt)
+    return RowMeasures(head, row.ttft_ms, solution_hash, setup, scores, tuple(unscored))
 
 
 def score_of(result: Any) -> Optional[Score]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
-from dataclasses import asdict, dataclass
+import sys
+from dataclasses import asdict, dataclass, field
 from typing import Any, Dict, Mapping, Optional, Set, Tuple
 
 from .. import jsontext
@@ -13,7 +15,7 @@ from ..models import Attempt, Identity, Result, Task
 from ..tracing import valid_trace_id
 from . import layout
 from .journal import Key, Saved
-from .stored import number_or_none
+from .stored import mapping_of, number_or_none
 
 Usage = Mapping[str, Tuple[int, int]]
 
@@ -31,6 +33,16 @@ class Stamp:
     experiment: str
     record_id: str
     solution_hash: str
+    version: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The version that answered, and its parameters as canonical JSON: equal or not, no more."""
+
+    version: str
+    parameters: str
 
 
 class AttemptWriter:
@@ -93,6 +105,8 @@ class AttemptWriter:
             "experiment": self._stamp.experiment,
             "record_id": self._stamp.record_id,
             "solution_hash": self._stamp.solution_hash,
+            "version": self._stamp.version,
+            "parameters": self._stamp.parameters,
             "started_at": result.started_at,
             "finished_at": result.finished_at,
             "latency_ms": result.latency_ms,
@@ -147,6 +161,34 @@ def attempt_facts(document: Mapping[str, Any]) -> Dict[str, Any]:
     """What a ``solution.json`` says about its attempt; ``{}`` in another tool's file."""
     facts = document["meta"].get(layout.ATTEMPT_KEY)
     return facts if isinstance(facts, dict) else {}
+
+
+def setup_of(facts: Mapping[str, Any]) -> Optional[Setup]:
+    """What answered, as the facts of an attempt or ``evaluation_meta.json`` say.
+
+    None where they do not: attempts of earlier versions of this package.
+    """
+    if "version" not in facts:
+        return None
+    parameters = jsontext.to_jsonable(mapping_of(facts.get("parameters")))
+    text = json.dumps(parameters, sort_keys=True) if parameters else ""
+    return Setup(sys.intern(_text(facts.get("version"))), sys.intern(text))
+
+
+def is_other(setup: Optional[Setup], current: Optional[Setup]) -> bool:
+    """Whether both are known and differ."""
+    return setup is not None and current is not None and setup != current
+
+
+def config_of(facts: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
+    """``experiment_config`` of the row of an attempt with these facts; None as ``setup_of``."""
+    if "version" not in facts:
+        return None
+    fields = {
+        "version": _text(facts.get("version")),
+        "parameters": mapping_of(facts.get("parameters")),
+    }
+    return {name: value for name, value in fields.items() if value}
 
 
 def number_of(document: Mapping[str, Any]) -> int:
@@ -230,6 +272,10 @@ def chat_usage(usage: Any) -> Usage:
     if tokens == (None, None):
         return {}
     return {str(usage.get("model") or "unknown"): (tokens[0] or 0, tokens[1] or 0)}
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else jsontext.sls_text(value)
 
 
 def _count(value: Any) -> Optional[int]:

@@ -38,7 +38,7 @@ class RowContext:
             ("experiment_start_time", str(self.start_time_ms)),
             ("experiment_type", "agent"),
             ("experiment_metadata", jsontext.dumps(metadata)),
-            ("experiment_config", jsontext.dumps(self.config)),
+            _config_field(self.config),
         ]
 
 
@@ -47,7 +47,8 @@ class Answer:
     """An answered attempt as its row needs it.
 
     ``output`` and ``meta`` are those of ``solution.json``; ``metrics`` are the scores of local
-    evaluators; ``pipeline`` is the first row of the plan's pipeline, None without one.
+    evaluators; ``pipeline`` is the first row of the plan's pipeline, None without one. ``config``
+    is what answered if that may be another version than the run's.
     """
 
     task: Task
@@ -60,6 +61,7 @@ class Answer:
     trace_id: Optional[str] = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     pipeline: Optional[Mapping[str, Any]] = None
+    config: Optional[Mapping[str, Any]] = None
 
 
 def detail_row(context: RowContext, shared: List[Field], answer: Answer) -> List[Field]:
@@ -72,6 +74,8 @@ def detail_row(context: RowContext, shared: List[Field], answer: Answer) -> List
     """
     meta = answer.meta
     row = list(shared)
+    if answer.config is not None:
+        row[-1] = _config_field(answer.config)
     row += [
         ("task_id", answer.task.id),
         ("repeat_id", answer.repeat_id),
@@ -99,6 +103,11 @@ def detail_row(context: RowContext, shared: List[Field], answer: Answer) -> List
             if value is not None
         ]
     return row
+
+
+def _config_field(config: Mapping[str, Any]) -> Field:
+    """The last of the leading fields."""
+    return ("experiment_config", jsontext.dumps(config))
 
 
 def asked(task: Task, meta: Mapping[str, Any]) -> Any:

@@ -142,6 +142,7 @@ class Dispatch:
             saved.latency_ms,
             attempts.trace_id_of(document),
             metrics=_stored_scores(root, saved),
+            config=attempts.config_of(attempts.attempt_facts(document)),
         )
 
 

@@ -244,6 +244,8 @@ class ExperimentRun:
             experiment_key(opened.plan.identity),
             opened.record.record_id,
             str(directory.meta["solution"].get("hash", "")),
+            self._settings.version,
+            self._settings.parameters,
         )
         return AttemptWriter(directory.path, stamp, fsync=self._settings.fsync)
 

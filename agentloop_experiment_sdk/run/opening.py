@@ -20,6 +20,7 @@ from .record import OpenRecord, RecordOpener
 from .reporter import RecordReporter
 from .settings import RunSettings
 from .tally import Tally
+from .versions import tell_other_versions
 
 logger = logging.getLogger(__name__)
 
@@ -220,6 +221,8 @@ def _say_what_is_skipped(
         _duration(age_s),
         "; the solution has CHANGED since they were answered" if changed else "",
     )
+    due_keys = {attempt.key for attempt in due}
+    tell_other_versions(directory, earlier, directory.state.saved.keys() - due_keys)
     stale = directory.stale_folders(tasks)
     if stale:
         logger.warning(

@@ -137,6 +137,7 @@ def solution_of(facts: Mapping[str, Any]) -> Dict[str, Any]:
         "finished_at": 1796025600100,
         "latency_ms": facts.get("latency_ms", 100.0),
         "trace_id": facts.get("trace_id", "0af7651916cd43dd8448eb211c80319c"),
+        **facts.get("setup", {}),
     }
     return {
         "success": facts["status"] != "failed",

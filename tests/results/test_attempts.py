@@ -69,6 +69,8 @@ def test_the_answer_is_stored_with_agent_scopes_four_keys_and_our_facts_in_meta(
         "experiment": EXPERIMENT,
         "record_id": "record-1",
         "solution_hash": "h1",
+        "version": "",
+        "parameters": {},
         "started_at": 1796025600000,
         "finished_at": 1796025600012,
         "latency_ms": 12.345,

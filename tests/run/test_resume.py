@@ -393,6 +393,61 @@ def test_what_is_skipped_is_said_with_number_age_and_change_of_the_solution(
     assert "the solution has CHANGED since they were answered" in caplog.text
 
 
+def test_rows_of_another_version_are_told_counted_and_not_run_again(
+    local: LocalAgentLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_for(local)
+    run(config, answer, tmp_path, version="v1", parameters={"top": 1}, limit=2)
+    caplog.clear()
+    run(config, answer, tmp_path, version="v1", parameters={"top": 1}, limit=2)
+    assert "another version" not in caplog.text
+    calls = Calls()
+    for _ in range(2):  # the second run continues one of its own version, and tells all the same
+        caplog.clear()
+        record_id = run(config, calls, tmp_path, version="v2", parameters={"top": 2}).record_id
+        assert (
+            "done attempts were answered by another version or with other parameters (2 of version "
+            "'v1' with other parameters), this run is version 'v2'. They stay as they are: pass "
+            "resume=False, or another result_dir, to run them too."
+        ) in caplog.text
+    assert len(calls) == 1
+    documents = [json.loads(path.read_text(encoding="utf-8")) for path in solutions(tmp_path)]
+    found = [document["meta"]["agentloop.attempt"] for document in documents]
+    assert sorted(facts["version"] for facts in found) == ["v1", "v1", "v2"]
+    assert sorted(facts["parameters"]["top"] for facts in found) == [1, 1, 2]
+    assert not gate(tmp_path, require_delivered=False)
+    rows = local.rows(record_id)
+    configs = [json.loads(row["experiment_config"]) for row in rows]
+    assert sorted(each["version"] for each in configs) == ["v1", "v1", "v2"]
+
+
+def test_a_directory_that_does_not_say_what_answered_still_resumes(
+    local: LocalAgentLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_for(local)
+    run(config, answer, tmp_path, version="v1")
+    for path in solutions(tmp_path):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        del document["meta"]["agentloop.attempt"]["version"]
+        del document["meta"]["agentloop.attempt"]["parameters"]
+        path.write_text(json.dumps(document), encoding="utf-8")
+    assert gate(tmp_path)
+    caplog.clear()
+    run(config, answer, tmp_path, version="v2")
+    assert "(3 of version 'v1'), this run is version 'v2'" in caplog.text
+
+
+def test_a_row_is_delivered_later_with_the_version_that_answered(
+    local: LocalAgentLoop, tmp_path: Path
+) -> None:
+    config = config_for(local)
+    run(config, answer, tmp_path, version="v1", parameters={"top": 1})
+    (tmp_path / "journal.jsonl").unlink()  # nothing counts as delivered
+    record_id = run(config, answer, tmp_path, version="v2").record_id
+    configs = [json.loads(row["experiment_config"]) for row in local.rows(record_id)]
+    assert configs and all(c == {"version": "v1", "parameters": {"top": 1}} for c in configs)
+
+
 def test_a_first_run_says_nothing_about_resuming(
     local: LocalAgentLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
