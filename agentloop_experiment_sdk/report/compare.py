@@ -206,7 +206,8 @@ def compare(
     Args:
         runs: Results directories, loaded results, or ``baseline.json`` files and ``Baseline`` s.
         baseline: The position in ``runs`` of the one that the others are held against.
-        names: What to call the runs; None takes version, record or directory names.
+        names: What to call the runs; None takes versions where all differ, else the names of
+            their directories or files, else the record names.
         lower_is_better: Metrics of which a smaller value is the better one; latency, time to first
             token and tokens always are.
         confidence: The level of intervals and verdicts, between 0 and 1.

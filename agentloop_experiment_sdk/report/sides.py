@@ -41,7 +41,7 @@ def load_sides(runs: Sequence[Run], names: Optional[Sequence[str]]) -> List[Side
         ResultsDirectoryError: A directory cannot be read.
     """
     loaded = [load_run(run) for run in runs]
-    chosen = list(names) if names is not None else _names(loaded)
+    chosen = list(names) if names is not None else _names(runs, loaded)
     sides = []
     for name, run in zip(chosen, loaded):
         if isinstance(run, ExperimentResult):
@@ -69,16 +69,25 @@ def load_run(run: Any) -> Union[ExperimentResult, Baseline]:
     return load_baseline(run) if os.path.isfile(run) else load_result(run)
 
 
-def _names(runs: Sequence[Union[ExperimentResult, Baseline]]) -> List[str]:
-    """Short names that differ: the version, else the run's name, numbered where they are equal."""
-    versions = [_version(run) for run in runs]
-    usable = all(versions) and len(set(versions)) == len(versions)
-    chosen = versions if usable else [run.name for run in runs]
+def _names(runs: Sequence[Run], loaded: Sequence[Union[ExperimentResult, Baseline]]) -> List[str]:
+    """Short names that differ: versions, else directories, else the runs' names, numbered."""
+    places = [_place(run, found) for run, found in zip(runs, loaded)]
+    for names in ([_version(run) for run in loaded], places):
+        if all(names) and len(set(names)) == len(names):
+            return names
+    chosen = [run.name for run in loaded]
     counts = Counter(chosen)
     return [
         name if counts[name] == 1 else "{} #{}".format(name, place + 1)
         for place, name in enumerate(chosen)
     ]
+
+
+def _place(run: Run, loaded: Union[ExperimentResult, Baseline]) -> str:
+    """The name of the directory or file that the run is in; of a bare baseline its own."""
+    if isinstance(loaded, ExperimentResult):
+        return os.path.basename(os.path.abspath(loaded.path))
+    return loaded.name if isinstance(run, (ExperimentResult, Baseline)) else os.path.basename(run)
 
 
 def _version(run: Union[ExperimentResult, Baseline]) -> str:

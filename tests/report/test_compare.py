@@ -218,6 +218,19 @@ def test_up_to_five_runs_of_any_form(tmp_path):
         comparison[0].diff("q5")
 
 
+def test_runs_without_versions_are_called_by_their_directories(tmp_path):
+    old = run_with(tmp_path / "results-old", (), 2, version="", record_name="plan 08:00:00")
+    new = run_with(tmp_path / "results-new", (), 2, version="", record_name="plan 08:00:07")
+    names = [side.name for side in compare([old, load_result(new)]).sides]
+    assert names == ["results-old", "results-new"]
+    export_baseline(load_result(old), tmp_path / "baseline.json")
+    assert compare([tmp_path / "baseline.json", new]).baseline.name == "baseline.json"
+    bare = compare([Baseline.of(load_result(old)), new])
+    assert [side.name for side in bare.sides] == ["plan 08:00:00", "results-new"]
+    same = run_with(tmp_path / "later" / "results-old", (), 2, version="", record_name="plan 9")
+    assert [side.name for side in compare([old, same]).sides] == ["plan 08:00:00", "plan 9"]
+
+
 def test_runs_of_one_version_get_numbered_names(tmp_path):
     path = run_with(tmp_path / "a", (), 2)
     comparison = compare([path, path])
