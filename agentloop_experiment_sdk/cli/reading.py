@@ -119,24 +119,24 @@ def _show_row(console: Console, row: ResultRow, full: bool) -> None:
     }
     if full:
         facts["scores"] = {name: found.get("result") for name, found in row.evaluations.items()}
-    console.event("row", **facts, output=row.output, error=row.error_message)
         facts["reasons"] = _reasons(row)
+    console.event("row", **facts, output=row.output, error=row.error_message)
     console.text("")
     for name, value in facts.items():
         if name != "reasons" and value not in (None, "", {}):
             console.text("{:<13} {}".format(name, _shown(value, full)))
-    console.text("{:<13} {}".format("answer", _shown(answer_text(row), full)))
     for name, reason in _reasons(row).items() if full else ():
         console.text("{:<13} {}".format("reason", _shown("{}: {}".format(name, reason), full)))
+    console.text("{:<13} {}".format("answer", _shown(answer_text(row), full)))
 
 
-def _shown(value: Any, full: bool) -> str:
 def _reasons(row: ResultRow) -> Dict[str, str]:
     """What the evaluators say of their scores, by metric."""
     said = {name: found.get("message") for name, found in row.evaluations.items()}
     return {name: str(message) for name, message in said.items() if message}
 
 
+def _shown(value: Any, full: bool) -> str:
     """A value for a terminal: what an agent wrote must not steer it."""
     from .. import jsontext
 

@@ -9,8 +9,8 @@ from ..results.attempts import is_other, setup_of
 from .measures import CATEGORY, PASS_FAIL, MetricSummary, Percentiles
 from .sections import (
     LISTED,
-    Section,
     NOT_SCORED,
+    Section,
     Table,
     interval_text,
     measure_name,
@@ -96,10 +96,10 @@ def _metrics_section(result: ExperimentResult) -> Section:
 
 def _metric_row(summary: MetricSummary) -> Tuple[str, ...]:
     tail = (number(summary.n), number(summary.unscored) if summary.unscored else "")
-    if summary.kind == CATEGORY or summary.estimate is None:
-        top = list(summary.distribution.items())[:4]
     if not summary.n:
         return (summary.name, NOT_SCORED, "") + tail
+    if summary.kind == CATEGORY or summary.estimate is None:
+        top = list(summary.distribution.items())[:4]
         return (summary.name, ", ".join("{} {}".format(*pair) for pair in top), "") + tail
     value = measure_text(summary.name, summary.kind, summary.estimate.value)
     return (summary.name, value, interval_text(summary.estimate, summary.kind)) + tail
