@@ -19,6 +19,10 @@ from .summary import ExperimentResult, PathLike
 
 FORMAT = "agentloop-baseline"
 FORMAT_VERSION = 1
+HOW_TO_EXPORT = (
+    "Write one of an earlier run with `agentloop-experiment report DIR --export-baseline FILE`, or "
+    "export_baseline()."
+)
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,9 @@ def load_baseline(path: PathLike) -> Baseline:
         return _baseline(document)
     except OSError as error:
         raise ConfigurationError(
-            "The baseline {} cannot be read: {}.".format(path, error.strerror or error)
+            "The baseline {} cannot be read: {}. {}".format(
+                path, error.strerror or error, HOW_TO_EXPORT
+            )
         ) from error
     except (
         ValueError,
@@ -135,7 +141,7 @@ def load_baseline(path: PathLike) -> Baseline:
         RecursionError,
     ) as error:
         raise ConfigurationError(
-            "{} is no baseline file of this version; write one with export_baseline().".format(path)
+            "{} is no baseline file of this version. {}".format(path, HOW_TO_EXPORT)
         ) from error
 
 

@@ -66,7 +66,11 @@ def load_run(run: Any) -> Union[ExperimentResult, Baseline]:
                 run
             )
         )
-    return load_baseline(run) if os.path.isfile(run) else load_result(run)
+    # a file that is not there is named as what it was meant to be
+    is_file = os.path.isfile(run) or (
+        not os.path.exists(run) and os.path.splitext(run)[1].lower() == ".json"
+    )
+    return load_baseline(run) if is_file else load_result(run)
 
 
 def _names(runs: Sequence[Run], loaded: Sequence[Union[ExperimentResult, Baseline]]) -> List[str]:

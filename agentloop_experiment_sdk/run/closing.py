@@ -124,6 +124,13 @@ class Closing:
         counts = self.opened.tally.counts
         self._reporter.fail_now(counts, flow.grace_left)
         self._reporter.join(flow.grace_left)
+        if counts.done >= counts.total:
+            logger.warning(
+                "The run was ended, but none of its rows is left to run: all %d are done. Run it "
+                "again with retry_failed=True to try failed ones again.",
+                counts.total,
+            )
+            return
         logger.warning(
             "The run was ended early with %d of %d rows done; run it again to go on.",
             counts.done,

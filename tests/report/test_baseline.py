@@ -132,3 +132,10 @@ def test_a_file_that_no_run_can_have_written_is_refused(tmp_path, change):
     path.write_text(json.dumps(document))
     with pytest.raises(ConfigurationError, match="no baseline file of this version"):
         gate(result, path)
+
+
+def test_a_baseline_that_is_absent_or_of_another_form_says_how_to_write_one(result, tmp_path):
+    (tmp_path / "bad.json").write_text("{}")
+    for name in ("bad.json", "missing.json"):
+        with pytest.raises(ConfigurationError, match="--export-baseline FILE`, or export_base"):
+            gate(result, tmp_path / name)

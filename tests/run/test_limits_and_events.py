@@ -113,6 +113,15 @@ def test_no_failure_may_be_allowed(local: LocalAgentLoop, tmp_path: Path) -> Non
         run(config_for(local, 10), alternating, tmp_path, max_failures=0, n_workers=1)
 
 
+def test_a_run_that_its_last_row_ended_does_not_ask_to_go_on(
+    local: LocalAgentLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(TooManyFailuresError):
+        run(config_for(local, 6), broken, tmp_path, max_failures=5, n_workers=1)
+    assert "none of its rows is left to run: all 6 are done" in caplog.text
+    assert "to go on" not in caplog.text
+
+
 def test_stop_if_first_ends_a_run_that_fails_from_the_start(
     local: LocalAgentLoop, tmp_path: Path
 ) -> None:
