@@ -60,6 +60,11 @@ def _encodable_char(char: str, encoding: str) -> str:
         return _PLAIN.get(char) or char.encode("ascii", "backslashreplace").decode("ascii")
 
 
+def counted(count: int, noun: str) -> str:
+    """A number and its noun: ``1 row``, ``2 rows``, ``1,000 rows``."""
+    return "{:,} {}{}".format(count, noun, "" if count == 1 else "s")
+
+
 def _unsafe(char: str) -> bool:
     # joiners hold emoji and some scripts together and cannot reorder anything
     return unicodedata.category(char) in _UNSAFE and char not in "\u200c\u200d"

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentloop_experiment_sdk.lines import (
+    counted,
     each_line,
     encodable,
     excerpt,
@@ -88,3 +89,12 @@ def test_what_an_encoding_cannot_hold_is_written_in_ascii(encoding: str, line: s
 @given(st.text())
 def test_any_text_becomes_encodable(text: str) -> None:
     encodable(text, "ascii").encode("ascii")
+
+
+def test_a_number_and_its_noun_agree():
+    assert [counted(n, "row") for n in (0, 1, 2, 1000)] == [
+        "0 rows",
+        "1 row",
+        "2 rows",
+        "1,000 rows",
+    ]

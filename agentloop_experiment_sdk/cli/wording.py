@@ -15,6 +15,7 @@ _OPTIONS = {
     "n_workers": "--n-workers",
     "max_rps": "--max-rps",
     "row_retries": "--row-retries",
+    "drain_timeout": "--drain-timeout",
     "task_timeout": "--task-timeout",
     "max_failures": "--max-failures",
     "stop_if_first": "--stop-if-first",

@@ -98,6 +98,11 @@ class Backlog:
         again = sum(len(batch.rows) for batch in self._again)
         return len(self._fresh) + again + len(self._alone) + self._sending
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether SLS accepted nothing since a request failed."""
+        return self._failures > 0
+
     def drain(self, now: float) -> None:
         """From now on nothing lingers; what was refused before is asked once more, now."""
         if not self._draining:

@@ -16,6 +16,7 @@ from ..cloud.limits import Contents, batch_end, fitted, row_size
 from ..errors import CloudError, ExperimentError
 from .backlog import Backlog, Batch, around_one
 from .backlog import Outgoing as Outgoing
+from .troubles import Troubles
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class Delivery:
         self._wait = wait
         self._changed = threading.Condition()
         self._backlog = Backlog(clock(), jitter)
+        self._troubles = Troubles()
         self._memory = 0
         self._started = False
         self._closed = False
@@ -108,6 +110,12 @@ class Delivery:
         """Why SLS refuses everything (keys, permissions, a missing logstore), if it does."""
         with self._changed:
             return self._backlog.refusal
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last request failed."""
+        with self._changed:
+            return self._backlog.is_failing
 
     def drain(self) -> None:
         """Send what is queued without waiting for batches to fill."""
@@ -212,9 +220,11 @@ class Delivery:
             given_up = self._backlog.failed(Batch(rows, batch.tries), error, self._clock())
             self._backlog.put_back(untried)
             self._backlog.release(batch)
+            line = None if given_up else self._troubles.line(len(rows), error, self._clock())
         if given_up is not None:
             return self._give_up(given_up, str(error))
-        logger.warning("%d rows were not delivered yet: %s", len(rows), error)
+        if line is not None:
+            logger.warning("%s", line)
 
     def _give_up(self, row: Outgoing, reason: str) -> None:
         with self._changed:

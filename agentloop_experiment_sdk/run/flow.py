@@ -19,7 +19,7 @@ from ..models import Attempt, Result
 from ..results.delivery import Outgoing
 from ..results.directory import ResultsDirectory
 from ..results.journal import Key, Saved
-from .advice import unwritable
+from .advice import DrainNotice, left_behind_message, unwritable
 from .dispatch import Dispatch
 from .engine import Engine, Outlet
 from .events import AttemptDone, Event, Progress, RowsDelivered, tell
@@ -208,7 +208,7 @@ class Flow:
             return bool(state.due) and not state.stopping
         grace = min(RUNNING_GRACE_S, self._settings.stop_grace)
         if state.stopping and self._clock() - state.stopped_at >= grace:
-            logger.warning("%d running rows did not end and are left behind.", state.in_flight)
+            logger.warning("%s", left_behind_message(state.in_flight))
             return False
         return True
 
@@ -364,7 +364,10 @@ class Flow:
             self._handle(self._receive(_TICK_S))
         delivery = self._dispatch.delivery
         delivery.drain()
-        while not delivery.is_drained(self._settings.drain_timeout):
+        patience = self._settings.drain_timeout
+        notice = DrainNotice(self._directory.path, patience, self._clock)
+        while not delivery.is_drained(patience):
+            notice.tell(delivery)
             if self._state.stopping and self._stop_time_is_up():
                 break
             self._handle(self._receive(_TICK_S))

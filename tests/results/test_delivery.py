@@ -488,3 +488,16 @@ def test_a_wrong_secret_is_a_refusal_over_the_wire(tmp_path: Path, local: LocalA
     assert local.rows("record-1") == [] and sending.delivery.waiting == 5
     assert local.requests["PutLogs"] <= 2
     sending.delivery.close()
+
+
+def test_failures_that_repeat_are_logged_now_and_then(
+    sending: Sending, logstore: ScriptedLogstore, clock: VirtualTime, caplog: Any
+) -> None:
+    logstore.answer = lambda names: CloudError("busy " * 200, status=503, retryable=True)
+    sending.send(3)
+    for _ in range(40):
+        clock.advance(1.0, SENDERS)
+    said = [r.getMessage() for r in caplog.records if "not delivered yet" in r.getMessage()]
+    assert len(logstore.calls) > 3 and len(said) == 2
+    assert said[0].startswith("3 rows were not delivered yet: busy") and len(said[0]) < 400
+    assert "failures since the last line)" in said[1]

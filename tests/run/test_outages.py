@@ -127,6 +127,13 @@ def test_refused_rows_are_counted_logged_and_delivered_later_exactly_once(
         "agentloop-experiment deliver {0}".format(tmp_path)
     ]
     assert code in caplog.text
+    waits = [r.getMessage() for r in caplog.records if "goes on trying" in r.getMessage()]
+    if status == 500:
+        (line,) = waits
+        assert line.startswith("12 rows still to be delivered") and "up to 2 seconds" in line
+        assert "(drain_timeout)" in line and "Ctrl-C ends the wait" in line
+        assert str(tmp_path) in line and "agentloop-experiment deliver" in line
+    assert caplog.text.count("not delivered yet") <= 1
     # still refused: nothing is lost by asking
     report = deliver(tmp_path, config, drain_timeout=1.0)
     assert (report.delivered, report.undelivered) == (0, 12)
@@ -171,7 +178,7 @@ def test_one_bad_row_does_not_hold_the_others(
     assert [row.item_id for row in result.undelivered] == ["2"]
     assert sorted(items(local)) == ["0", "1", "3"]
     assert counters(local, result.record_id) == completed(4)
-    assert "1 rows were not delivered" in caplog.text
+    assert "1 row was not delivered" in caplog.text
     local.faults.clear()
     assert deliver(tmp_path, config).delivered == 1
     assert len(items(local)) == 4
