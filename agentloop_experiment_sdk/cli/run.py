@@ -131,6 +131,8 @@ def _execute(given: argparse.Namespace, console: Console, meta: Mapping[str, Any
     arguments = settings.experiment_options(given, meta)
     arguments["on_event"] = _teller(console)
     gate = verdict.GateOptions(given)
+    earlier = None if given.resume is False else given.result_dir
+    gate.check_metrics(arguments["evaluators"], earlier)
     reports.check_places(given, console)
     with executor_of(given.executor, solution) as executor, settings.config_of_run(
         given, meta

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Collection, Dict, Optional, Sequence, Tuple
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, ExperimentError
 from . import exits
 from .solutions import pair
 
@@ -80,6 +80,36 @@ class GateOptions:
         _check(options)
         self.baseline = None if options.baseline is None else load_run(options.baseline)
 
+    def check_metrics(self, evaluators: Sequence[Any], earlier: Optional[str]) -> None:
+        """Refuse a metric that no evaluator can give, before any row runs.
+
+        Args:
+            evaluators: Those of the run.
+            earlier: A directory whose scores count too, if it has any.
+
+        Raises:
+            ConfigurationError: There is such a metric.
+        """
+        from ..evaluate.evaluator import named_evaluators
+
+        names = [evaluator.name for evaluator in named_evaluators(evaluators)]
+        # an evaluator that returns several scores names them <evaluator>.<key>
+        unknown = [
+            metric
+            for metric in self._limits["min_scores"] or ()
+            if not any(metric == name or metric.startswith(name + ".") for name in names)
+        ]
+        if unknown and earlier is not None:
+            scored = _scored(earlier)
+            unknown = [metric for metric in unknown if metric not in scored]
+        if unknown:
+            raise ConfigurationError(
+                "--min-score {}: no evaluator of the run gives this score ({}). Give its "
+                "--evaluator, or mend the name.".format(
+                    unknown[0], "there are " + ", ".join(names) if names else "there is none"
+                )
+            )
+
     def judge(self, result: ExperimentResult) -> Optional[GateResult]:
         """The gate's verdict on a run, None where no gate was asked for."""
         from ..report.gate import gate
@@ -128,6 +158,16 @@ def share(text: str) -> float:
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError("{!r} is no share: write 0.95 or 95%".format(text))
     return value
+
+
+def _scored(path: str) -> Collection[str]:
+    """The metrics of the results in a directory, if there are any."""
+    from ..report.summary import load_result
+
+    try:
+        return load_result(path).metrics
+    except ExperimentError:
+        return ()
 
 
 def _any_limit(options: argparse.Namespace) -> bool:

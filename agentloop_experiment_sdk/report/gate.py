@@ -234,7 +234,7 @@ def _lacking(candidate: CandidateComparison) -> List[GateCheck]:
             known = {*new.labels, *new.scores}
             lacking.update(name for name in old.labels if name not in known)
     result = candidate.candidate.result
-    failed = {name for m in (result.measures if result else ()) for name in m.unscored}
+    failed = tuple({name for m in (result.measures if result else ()) for name in m.unscored})
     return [
         GateCheck(
             "baseline has " + name,
@@ -243,7 +243,7 @@ def _lacking(candidate: CandidateComparison) -> List[GateCheck]:
                 name,
                 count,
                 "its evaluator failed; mend it and score the run again"
-                if name in failed
+                if name in failed or name.startswith(tuple(part + "." for part in failed))
                 else "give its evaluator, or export a new baseline without it",
             ),
         )

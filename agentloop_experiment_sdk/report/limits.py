@@ -133,7 +133,10 @@ def _score(result: ExperimentResult, name: str, least: float) -> GateCheck:
     summary = result.metrics.get(name)
     if summary is not None and summary.kind == CATEGORY:
         return GateCheck(check, False, "{!r} is a category, so it has no mean".format(name))
-    if summary is None or summary.estimate is None or not summary.n:
+    if summary is not None and not summary.n:
+        message = "no row has a score {!r}: its evaluator failed in all of them".format(name)
+        return GateCheck(check, False, message)
+    if summary is None or summary.estimate is None:
         known = ", ".join(result.metrics) or "none"
         return GateCheck(check, False, "there are no scores {!r} (metrics: {})".format(name, known))
     missing = sum(1 for m in result.measures if m.row.status == "success" and name not in m.scores)

@@ -147,6 +147,35 @@ def test_scores_and_prices_decide(cli: Any, work: pathlib.Path) -> None:
     assert checks["max_p90_latency"] is True
 
 
+def test_scores_that_are_there_or_have_several_parts_can_be_asked_for(
+    cli: Any, work: pathlib.Path
+) -> None:
+    (work / "parts.py").write_text(
+        "def parts(task, output):\n    return {'tone': 1, 'length': 2}\n"
+    )
+    run = ["run", "agent.py:answer", "--local", "sums.jsonl"]
+    scored = [*run, "--evaluator", "parts.py:parts"]
+    assert cli(*scored, "--min-score", "parts.tone=1").code == 0
+    assert cli(*run, "--min-score", "parts.tone=1").code == 0  # the rows have it
+    refused = cli(*run, "--no-resume", "--min-score", "parts.tone=1")
+    assert refused.code == 2 and "no evaluator of the run gives" in refused.err
+    assert not os.path.exists("results/history")
+
+
+def test_a_forgotten_or_broken_evaluator_does_not_pass_against_a_baseline(
+    cli: Any, work: pathlib.Path
+) -> None:
+    (work / "evals.py").write_text("def exact_match(task, output):\n    raise KeyError('x')\n")
+    run = ["run", "agent.py:answer", "--local", "sums.jsonl", "--ground-truth-field", "gold"]
+    cli(*run, "--evaluator", "exact_match", "--export-baseline", "baseline.json")
+    wrong = ["run", "wrong.py:wrong", *run[2:], "--baseline", "baseline.json", "--no-resume"]
+    (work / "wrong.py").write_text("def wrong(task):\n    return 'wrong'\n")
+    for options in ([], ["--max-regressions", "0"], ["--evaluator", "evals.py:exact_match"]):
+        done = cli(*wrong, *options)
+        assert done.code == 1
+        assert "the baseline has exact_match for 6 items that have no score here" in done.out
+
+
 def test_a_baseline_is_exported_and_gated_against(cli: Any) -> None:
     cli("run", "agent.py:answer", "--local", "sums.jsonl", "--export-baseline", "baseline.json")
     done = cli(

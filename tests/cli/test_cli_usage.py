@@ -98,6 +98,14 @@ BAD: List[Tuple[List[Any], str]] = [
     ([*RUN, "--price", "m=1,x"], "--price: 'x' is no number"),
     ([*RUN, "--min-score", "polite"], "--min-score must be written as NAME=VALUE"),
     ([*RUN, "--min-score", "polite=inf"], "--min-score: 'inf' is no number"),
+    (
+        [*RUN, "--min-score", "nope=0.5"],
+        "--min-score nope: no evaluator of the run gives this score (there is none). Give its",
+    ),
+    (
+        [*RUN, "--evaluator", "contains:x", "--evaluator", "agent.py:polite", "--min-score", "n=1"],
+        "--min-score n: no evaluator of the run gives this score (there are contains, polite)",
+    ),
     ([*RUN, "--max-p90-latency", "nan"], "--max-p90-latency must be 0 or more"),
     ([*RUN, "--baseline", "none.json"], "none.json"),
     ([*RUN, "--baseline", "sums.jsonl"], "is no baseline file"),

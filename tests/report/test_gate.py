@@ -286,3 +286,18 @@ def test_rows_of_another_version_or_parameters_do_not_pass_unless_allowed(tmp_pa
     assert "3 rows were answered by another version or with other parameters" in render_text(
         load_result(path)
     )
+
+
+def test_a_metric_whose_evaluator_always_failed_is_not_called_unknown(tmp_path):
+    path = build(tmp_path, [row(n, scores={"em": None}) for n in range(3)])
+    assert only_reason(gate(path, min_scores={"em": 1})) == (
+        "no row has a score 'em': its evaluator failed in all of them"
+    )
+
+
+def test_the_parts_of_an_evaluator_that_failed_are_told_as_its_own(tmp_path):
+    old = build(tmp_path / "old", [row(n, scores={"judge.tone": 1}) for n in range(3)])
+    new = build(tmp_path / "new", [row(n, scores={"judge": None}) for n in range(3)])
+    assert "judge.tone for 3 items that have no score here: its evaluator failed" in only_reason(
+        gate(new, old)
+    )
