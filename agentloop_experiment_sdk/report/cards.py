@@ -179,7 +179,11 @@ def _metric_chart(summary: MetricSummary) -> str:
         counts = {"pass": passed, "fail": len(summary.values) - passed}
         return draw.horizontal_bars(counts, len(summary.values), _PASS_FAIL_KINDS)
     marks = {"mean": summary.estimate.value} if summary.estimate else {}
-    return draw.histogram(summary.values, (), marks, "{:.3g}".format, title=summary.name)
+    return draw.histogram(summary.values, (), marks, _digits, title=summary.name)
+
+
+def _digits(value: float, more: int = 0) -> str:
+    return "{:.{}g}".format(value, 3 + more)
 
 
 _PASS_FAIL_KINDS = {"pass": "bar good", "fail": "bar bad"}

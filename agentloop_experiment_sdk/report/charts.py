@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Callable, List, Mapping, Sequence, Tuple
+from typing import Callable, List, Mapping, Protocol, Sequence, Tuple
 
 from .deltas import MetricDelta
 from .sections import markup, measure_name, number, shorten, signed, signed_interval
@@ -13,14 +13,27 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 12, 18, 26
 _BINS = 28
 _NO_KINDS: Mapping[str, str] = {}
 
+# as wide as a character of a tick or a mark may be, and the room between two of them
+_CHAR, _SPACE = 6.6, 6.0
+_FINEST_MS = 0.001
+_WIDENED = 1.1
+
 Bar = Tuple[float, float, int, int]  # from, to, count of the first kind, count of the second
+
+
+class Label(Protocol):
+    """A value as text; with ``more`` digits than usual where texts would be equal."""
+
+    def __call__(self, value: float, more: int = 0, /) -> str:
+        """The text."""
+        ...
 
 
 def histogram(
     good: Sequence[float],
     bad: Sequence[float],
     marks: Mapping[str, float],
-    label: Callable[[float], str],
+    label: Label,
     *,
     logarithmic: bool = False,
     title: str = "",
@@ -44,8 +57,9 @@ def histogram(
     for place, bar in enumerate(bars):
         parts += _stack(_LEFT + place * step, step, bar, most, plot_height, label)
     at = _position(bars, logarithmic)
-    parts += [_mark(name, _LEFT + at(value) * plot_width) for name, value in marks.items()]
-    parts += _x_ticks(bars, step, label)
+    parts += _marks({name: _LEFT + at(value) * plot_width for name, value in marks.items()})
+    edges = [bar[0] for bar in bars] + [bars[-1][1]]
+    parts += _x_ticks([edges[place] for place in _quarters(len(bars))], plot_width, label)
     return _svg(parts, title)
 
 
@@ -75,7 +89,7 @@ def forest(deltas: Sequence[MetricDelta]) -> str:
     return _svg(parts, "change per measure", height=len(deltas) * 34 + 8, width=WIDE)
 
 
-def cumulative(series: Sequence[Tuple[str, Sequence[float]]], label: Callable[[float], str]) -> str:
+def cumulative(series: Sequence[Tuple[str, Sequence[float]]], label: Label) -> str:
     """The share of rows up to each value, a line per (run's name, values), on a logarithmic axis.
 
     The n-th run has the n-th colour, whether or not those before it have values.
@@ -84,13 +98,10 @@ def cumulative(series: Sequence[Tuple[str, Sequence[float]]], label: Callable[[f
     ends = [end for _, values in lines for end in values[:1] + values[-1:]]
     if not ends:
         return ""
-    low = min(ends)
-    high = max(*ends, low * 1.01)
+    low, high = _log_range(ends)
     plot_width, plot_height = WIDE - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
     parts = [_share_axis(plot_height)]
-    for value in _log_ticks(low, high):
-        place = _LEFT + _log_share(value, low, high) * plot_width
-        parts.append(_text(place, HEIGHT - 8, label(value), "tick middle"))
+    parts += _x_ticks(_log_ticks(low, high), plot_width, label)
     for index, (name, values) in enumerate(lines):
         if not values:
             continue
@@ -121,7 +132,8 @@ def _bars(good: Sequence[float], bad: Sequence[float], logarithmic: bool) -> Lis
     values = list(good) + list(bad)
     if not values:
         return []
-    edges = _edges(min(values), max(values), logarithmic)
+    ends = _log_range(values) if logarithmic else (min(values), max(values))
+    edges = _edges(*ends, logarithmic)
     bars = []
     counts = [_binned(kind, edges) for kind in (good, bad)]
     for place in range(len(edges) - 1):
@@ -131,13 +143,19 @@ def _bars(good: Sequence[float], bad: Sequence[float], logarithmic: bool) -> Lis
 
 def _edges(low: float, high: float, logarithmic: bool) -> List[float]:
     if logarithmic:
-        low = max(low, 0.1)
-        high = max(high, low * 1.2)
         return [low * (high / low) ** (place / _BINS) for place in range(_BINS + 1)]
     if high <= low:
         margin = max(0.5, abs(low) * 0.01)  # half a unit is lost beside a very large number
         low, high = low - margin, high + margin
     return [low + (high - low) * place / _BINS for place in range(_BINS + 1)]
+
+
+def _log_range(values: Sequence[float]) -> Tuple[float, float]:
+    """From the least to the largest value above 0, widened where they are nearly equal."""
+    shown = [value for value in values if value >= _FINEST_MS] or [_FINEST_MS]
+    low, high = min(shown), max(shown)
+    middle = math.sqrt(low) * math.sqrt(high)
+    return min(low, middle / _WIDENED), max(high, middle * _WIDENED)
 
 
 def _binned(values: Sequence[float], edges: Sequence[float]) -> List[int]:
@@ -153,7 +171,7 @@ def _binned(values: Sequence[float], edges: Sequence[float]) -> List[int]:
 def _position(bars: Sequence[Bar], logarithmic: bool) -> Callable[[float], float]:
     low, high = bars[0][0], bars[-1][1]
     if logarithmic:
-        return lambda value: _log_share(max(value, low), low, high)
+        return lambda value: _log_share(min(max(value, low), high), low, high)
     return lambda value: (value - low) / (high - low)
 
 
@@ -166,7 +184,7 @@ def _log_ticks(low: float, high: float) -> List[float]:
 
 
 def _stack(
-    left: float, step: float, bar: Bar, most: int, plot_height: float, label: Callable[[float], str]
+    left: float, step: float, bar: Bar, most: int, plot_height: float, label: Label
 ) -> List[str]:
     start, end, good, bad = bar
     tip = "{} to {}: {} rows".format(label(start), label(end), good + bad)
@@ -184,11 +202,10 @@ def _stack(
 
 def _y_axis(most: int, plot_height: float) -> str:
     parts = []
-    for share in (0.5, 1.0):
-        up = _TOP + (1 - share) * plot_height
+    for count in sorted({most // 2, most} - {0}):
+        up = _TOP + (1 - count / most) * plot_height
         parts.append(_line(_LEFT, up, WIDTH - _RIGHT, up, "grid"))
-        if most * share >= 1:
-            parts.append(_text(_LEFT - 6, up + 4, number(round(most * share)), "tick end"))
+        parts.append(_text(_LEFT - 6, up + 4, number(count), "tick end"))
     base = _TOP + plot_height
     parts.append(_line(_LEFT, base, WIDTH - _RIGHT, base, "axis"))
     return "".join(parts)
@@ -204,19 +221,51 @@ def _share_axis(plot_height: float) -> str:
     return "".join(parts)
 
 
-def _x_ticks(bars: Sequence[Bar], step: float, label: Callable[[float], str]) -> List[str]:
+def _quarters(last: int) -> List[int]:
+    return [round(share * last) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+
+
+def _x_ticks(values: Sequence[float], plot_width: float, label: Label) -> List[str]:
+    """Ticks at the five ``values``, which stand at equal distances; fewer where texts are long."""
+    for step in (1, 2, 4):
+        texts = _distinct(values[::step], label)
+        gap = plot_width * step / 4
+        # the outer two are within the plot, so they reach further towards their neighbours
+        if len(texts) < 3 or _CHAR * max(map(len, texts)) * 1.5 + _SPACE <= gap:
+            break
     ticks = []
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        place = round(share * len(bars))
-        value = bars[place][0] if place < len(bars) else bars[-1][1]
-        align = {0.0: "", 1.0: " end"}.get(share, " middle")
-        ticks.append(_text(_LEFT + place * step, HEIGHT - 8, label(value), "tick" + align))
+    for place, text in enumerate(texts):
+        align = {0: "", len(texts) - 1: " end"}.get(place, " middle")
+        ticks.append(_text(_LEFT + place * gap, HEIGHT - 8, text, "tick" + align))
     return ticks
 
 
-def _mark(name: str, across: float) -> str:
-    line = _line(across, _TOP - 4, across, HEIGHT - _BOTTOM, "mark")
-    return line + _text(across, _TOP - 7, name, "mark-label middle")
+def _distinct(values: Sequence[float], label: Label) -> List[str]:
+    """The texts of different values, with as many digits as it takes for them to differ."""
+    texts = [label(value) for value in values]
+    for more in range(1, 13):
+        if len(set(texts)) == len(texts):
+            break
+        texts = [label(value, more) for value in values]
+    return texts
+
+
+def _marks(marks: Mapping[str, float]) -> List[str]:
+    """Lines at places across, with their names beside each other."""
+    parts, right = [], _LEFT - _SPACE
+    placed = []
+    for name, across in sorted(marks.items(), key=lambda mark: mark[1]):
+        parts.append(_line(across, _TOP - 4, across, HEIGHT - _BOTTOM, "mark"))
+        width = _CHAR * len(name)
+        left = max(across - width / 2, right + _SPACE)
+        right = left + width
+        placed.append((name, left, width))
+    limit: float = WIDTH
+    for name, left, width in reversed(placed):
+        left = min(left, limit - width)
+        limit = left - _SPACE
+        parts.append(_text(left + width / 2, _TOP - 7, name, "mark-label middle"))
+    return parts
 
 
 def _row_bar(place: int, name: str, count: int, most: int, total: int, kind: str) -> List[str]:

@@ -80,10 +80,18 @@ def share(value: float) -> str:
     return text
 
 
-def milliseconds(value: float) -> str:
-    """A time for people: ms below a second, else seconds; the page's script writes the same."""
+def milliseconds(value: float, more: int = 0) -> str:
+    """A time for people: ms below a second, else seconds; the page's script writes the same.
+
+    ``more`` digits than usual tell values apart that lie close together.
+    """
     if value < 10:
-        return "{:.2g} ms".format(value)
+        return "{:.{}g} ms".format(value, 2 + more)
+    if more:
+        in_ms = value < 1000
+        return "{:.{}f} {}".format(
+            value if in_ms else value / 1000, more if in_ms else 2 + more, "ms" if in_ms else "s"
+        )
     # halves go up, as JavaScript rounds
     rounded = math.floor(value + 0.5) if value < 1000 else 1000
     return "{} ms".format(rounded) if rounded < 1000 else "{:.2f} s".format(value / 1000)

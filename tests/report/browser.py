@@ -88,6 +88,10 @@ class Browser:
         """Errors of the page since the last call: script errors, violations of its policy."""
         return self._session_call("POST", "/se/log", {"type": "browser"})
 
+    def resize(self, width, height):
+        """Give the window this size in pixels."""
+        self._session_call("POST", "/window/rect", {"width": width, "height": height})
+
     def screenshot(self):
         """The window as PNG."""
         return base64.b64decode(self._session_call("GET", "/screenshot"))

@@ -6,6 +6,7 @@ import pytest
 
 from agentloop_experiment_sdk.report import charts
 from agentloop_experiment_sdk.report.deltas import delta_of
+from agentloop_experiment_sdk.report.sections import milliseconds
 
 
 def drawn(svg, tag):
@@ -76,3 +77,72 @@ def test_names_are_escaped():
 def test_equal_values_of_any_size_have_a_bar():
     for value in (0.0, -1.0, 1e17, 1e300, -1e300):
         assert "<rect" in charts.histogram([value] * 3, (), {"mean": value}, str, title="t")
+
+
+def times(good, label=milliseconds, marks=None):
+    return charts.histogram(good, [], marks or {}, label, logarithmic=True)
+
+
+def spans(svg, kind):
+    """(left, right) of the texts of a kind, with wide characters."""
+    found = []
+    for text in drawn(svg, "text"):
+        names = text.get("class").split()
+        if names[0] == kind and not (kind == "tick" and text.get("y") != "162.0"):
+            width, at = 6.4 * len(text.text), float(text.get("x"))
+            left = at - (width if "end" in names else width / 2 if "middle" in names else 0)
+            found.append((left, left + width))
+    return sorted(found)
+
+
+def ticks(svg):
+    return [t.text for t in drawn(svg, "text") if t.get("y") == "162.0"]
+
+
+def test_times_far_below_a_millisecond_stand_where_they_belong():
+    svg = times([0.018, 0.043, 0.9], marks={"p50": 0.043})
+    assert [t.text.split(" to ")[0] for t in drawn(svg, "title")] == [
+        "0.018 ms",
+        "0.042 ms",
+        "0.78 ms",
+    ]
+    assert (ticks(svg)[0], ticks(svg)[-1]) == ("0.018 ms", "0.9 ms")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0.02] * 5,
+        [0.1, 0.1, 0.11],
+        [0.0, 0.0],
+        [0.0, 3.0],
+        [1000.0, 1000.4],
+        [999.0, 1001.0],
+        [12_000.0, 12_001.0],
+        [0.0184, 400_000.0],
+        [5.0] * 9 + [5.05],
+    ],
+)
+def test_ticks_differ_and_no_labels_overlap(values):
+    mark = {"p50": sorted(values)[len(values) // 2], "p90": max(values)}
+    drawings = [
+        times(values, marks=mark),
+        charts.cumulative([("a", values), ("b", values)], milliseconds),
+        charts.histogram(
+            values, [], {"mean": values[0]}, lambda v, more=0: "{:.{}g}".format(v, 3 + more)
+        ),
+    ]
+    for svg in drawings:
+        if svg:
+            texts = ticks(svg)
+            assert len(set(texts)) == len(texts) >= 2
+            for kind in ("tick", "mark-label"):
+                placed = spans(svg, kind)
+                assert all(one[1] <= two[0] for one, two in zip(placed, placed[1:])), placed
+                assert all(left >= 40 for left, _ in placed)
+
+
+def test_the_tick_in_the_middle_stands_at_its_count():
+    svg = times([1.0] * 5)
+    counts = {t.text: float(t.get("y")) for t in drawn(svg, "text") if t.get("y") != "162.0"}
+    assert counts == {"5": 22.0, "2": pytest.approx(22 + 0.6 * 126, abs=0.1)}

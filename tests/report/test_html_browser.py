@@ -266,3 +266,52 @@ def test_the_gates_page_shows_the_verdict_and_filters_what_broke(browser, tmp_pa
     assert browser.run(pills) == ["broken", "broken"]
     assert browser.run("return window.hacked === undefined")
     assert severe(browser) == []
+
+
+def test_the_table_is_as_high_as_its_rows_up_to_a_maximum(browser, tmp_path):
+    height = "return document.getElementById('grid').getBoundingClientRect().height"
+    heights = {}
+    for count in (3, 300):
+        browser.open(page(tmp_path, load_result(build(tmp_path / str(count), hostile(count)))))
+        heights[count] = browser.run(height)
+        search(browser, "no row says this")
+        browser.until("return !!document.querySelector('.empty')")
+        assert browser.run(
+            "const e = document.querySelector('.empty').getBoundingClientRect();"
+            "return e.bottom <= document.getElementById('grid').getBoundingClientRect().bottom + 1"
+        )
+        search(browser, "")
+        browser.until("return !document.querySelector('.empty')")
+        assert browser.run(height) == heights[count]
+    assert 3 * 38 <= heights[3] <= 3 * 38 + 60 and 400 < heights[300] <= 760
+
+
+def test_a_comparison_fits_into_1200_pixels_and_cuts_no_number(browser, tmp_path):
+    def run(name, latency):
+        rows = [
+            row("q%d" % i, latency_ms=latency, scores={"exact_match": True, "f": 0.472 + i / 1000})
+            for i in range(3)
+        ]
+        return build(
+            tmp_path / name, rows, version="", record_name="local plan of questions " + name
+        )
+
+    browser.resize(1200, 900)
+    try:
+        browser.open(page(tmp_path, compare([run("old", 0.113), run("new", 12345.0)])))
+        assert browser.run(
+            "const g = document.getElementById('grid');return g.scrollWidth <= g.clientWidth"
+        )
+        heads = browser.run(
+            "return [...document.querySelectorAll('.grid-head button')].map(b => b.textContent)"
+        )
+        assert heads[1:3] == ["old", "new"] and heads[-2:] == ["input", "output"]
+        assert (
+            browser.run(
+                "return [...document.querySelectorAll('.grid-row .num')]"
+                ".filter(n => n.scrollWidth > n.clientWidth).length"
+            )
+            == 0
+        )
+    finally:
+        browser.resize(1440, 1000)

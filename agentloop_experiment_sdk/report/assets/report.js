@@ -101,6 +101,16 @@
   function verdictOf(passed) {
     return passed === 1 ? " score-pass" : passed === 0 ? " score-fail" : "";
   }
+  // The room that a column's longest text needs, with its padding.
+  var pen = document.createElement("canvas").getContext("2d"), font = getComputedStyle(document.body);
+  pen.font = font.fontSize + " " + font.fontFamily;
+  function fitting(textOf) {
+    var longest = data.rows.reduce(function (found, row) {
+      var text = textOf(row);
+      return text.length > found.length ? text : found;
+    }, "");
+    return Math.min(480, Math.ceil(pen.measureText(longest).width * 1.04) + 22);
+  }
   function any(place) {
     return data.rows.some(function (row) {
       return row[CELLS].some(function (cell) { return cell && cell[place] !== null && cell[place] !== ""; });
@@ -109,7 +119,9 @@
 
   // In a comparison one column holds the values of all runs, and sorts by how much they changed.
   function joined(title, valueOf, textOf, isCheck) {
-    var width = 56 + 62 * data.runs.length;
+    var width = fitting(function (row) {
+      return row[CELLS].map(function (cell) { return (cell && textOf(valueOf(cell))) || "\u2013"; }).join(" \u2192 ");
+    });
     var change = function (row) {
       var first = row[CELLS][0] && valueOf(row[CELLS][0]), most = null;
       row[CELLS].slice(1).forEach(function (cell) {
@@ -128,7 +140,8 @@
     }, true);
   }
   function comparedColumns() {
-    var made = [plain("item", 110, LABEL), changeColumn()];
+    var made = [plain("item", Math.min(110, fitting(function (row) { return String(row[LABEL]); }) + 8), LABEL)];
+    if (data.rows.some(function (row) { return row[CHANGE]; })) made.push(changeColumn());
     data.runs.forEach(function (name, run) { made.push(status(name, run)); });
     data.metrics.forEach(function (metric, place) {
       var valueOf = function (cell) { return cell[SCORES][place]; };
@@ -152,7 +165,8 @@
     return made;
   }
   function columns() {
-    var wide = [plain("input", 200, INPUT), plain("output", 240, OUTPUT)];
+    var wide = comparing ? [plain("input", 110, INPUT), plain("output", 150, OUTPUT)] :
+      [plain("input", 200, INPUT), plain("output", 240, OUTPUT)];
     wide.forEach(function (one) { one.dim = true; one.grow = 5; });
     return (comparing ? comparedColumns() : resultColumns()).concat(wide);
   }
@@ -222,7 +236,7 @@
         return compareValues(value(data.rows[a]), value(data.rows[b])) || a - b;
       });
     }
-    body.style.height = view.length * ROW_HEIGHT + "px";
+    body.style.height = view.length ? view.length * ROW_HEIGHT + "px" : "";
     byId("shown").textContent = view.length === data.rows.length ? "" :
       count(view.length) + " of " + count(data.rows.length);
     drawn = {};
