@@ -6,7 +6,7 @@ from typing import List, Sequence, Tuple, Union
 
 from . import charts as draw
 from .compare import CandidateComparison, Comparison
-from .measures import CATEGORY, PASS_FAIL, MetricSummary
+from .measures import CATEGORY, PASS_FAIL, MetricSummary, of_others
 from .sections import (
     NOT_SCORED,
     interval_text,
@@ -36,6 +36,7 @@ def facts(subject: Page) -> str:
             ("status", subject.status),
             ("dataset", subject.dataset),
             ("version", str(meta.get("version") or "")),
+            ("of other versions or parameters", _rows(of_others(meta, subject.measures))),
             ("started", str(meta.get("created_at") or "")),
             ("record", subject.record_id),
         ]
@@ -45,6 +46,10 @@ def facts(subject: Page) -> str:
         if value
     )
     return '<p class="facts">{}</p>'.format("".join(labels))
+
+
+def _rows(count: int) -> str:
+    return "{} rows".format(number(count)) if count else ""
 
 
 def cards(subject: Page) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
-from ..results.attempts import Setup, setup_of
+from ..results.attempts import Setup, is_other, setup_of
 from ..results.stored import ResultRow, StoredResults, number_or_none
 from . import statistics
 from .statistics import Estimate
@@ -89,6 +89,12 @@ class MetricSummary:
 def measure_rows(stored: StoredResults) -> Tuple[RowMeasures, ...]:
     """One pass over the files of the done rows; payloads are read and let go."""
     return tuple(_measured(row, head) for row, head in zip(stored.rows(), stored.heads))
+
+
+def of_others(meta: Mapping[str, Any], measures: Iterable[RowMeasures]) -> int:
+    """How many rows another version, or other parameters, answered than ``meta`` names."""
+    current = setup_of(meta)
+    return sum(1 for measure in measures if is_other(measure.setup, current))
 
 
 def percentiles(values: Sequence[float]) -> Optional[Percentiles]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
-from ..results.attempts import is_other, setup_of
-from .measures import CATEGORY, PASS_FAIL, MetricSummary, Percentiles
+from .measures import CATEGORY, PASS_FAIL, MetricSummary, Percentiles, of_others
 from .sections import (
     LISTED,
     NOT_SCORED,
@@ -61,8 +60,7 @@ def _headline(result: ExperimentResult) -> List[str]:
             "{} task folders belong to rows that changed in or left the dataset; "
             "they are not counted".format(counts.stale)
         )
-    setup = setup_of(result.meta)
-    others = sum(1 for measure in result.measures if is_other(measure.setup, setup))
+    others = of_others(result.meta, result.measures)
     if others:
         lines.append(
             "{} rows were answered by another version or with other parameters".format(

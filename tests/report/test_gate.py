@@ -8,6 +8,7 @@ from results_builder import build, build_plain, row
 from agentloop_experiment_sdk.errors import ConfigurationError
 from agentloop_experiment_sdk.report.baseline import export_baseline
 from agentloop_experiment_sdk.report.gate import gate
+from agentloop_experiment_sdk.report.html import render_html
 from agentloop_experiment_sdk.report.summary import load_result
 from agentloop_experiment_sdk.report.text import render_text
 
@@ -286,6 +287,7 @@ def test_rows_of_another_version_or_parameters_do_not_pass_unless_allowed(tmp_pa
     assert "3 rows were answered by another version or with other parameters" in render_text(
         load_result(path)
     )
+    assert "<b>of other versions or parameters</b>3 rows<" in render_html(load_result(path))
 
 
 def test_a_metric_whose_evaluator_always_failed_is_not_called_unknown(tmp_path):
