@@ -243,7 +243,9 @@ def broken(error: BaseException) -> RunAbortedError:
     failure = RunAbortedError(
         "The executor lost a worker and cannot go on: {}. A solution that crashes its process, too "
         "little memory, or an executor that was shut down are common causes. Run again with a new "
-        "executor: rows that are done are kept.".format(error or type(error).__name__),
+        "executor, more than once if it breaks again: rows that are done are kept.".format(
+            str(error).rstrip(". ") or type(error).__name__
+        ),
         code="ExecutorBroken",
     )
     failure.__cause__ = error

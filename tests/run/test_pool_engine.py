@@ -21,7 +21,7 @@ from run_support import wait_until
 
 from agentloop_experiment_sdk.errors import ConfigurationError, RunAbortedError
 from agentloop_experiment_sdk.models import Attempt, Result, SolutionOutput, Task
-from agentloop_experiment_sdk.run.cluster import Cluster, size_of
+from agentloop_experiment_sdk.run.cluster import Cluster, broken, size_of
 from agentloop_experiment_sdk.run.engine import Outlet
 from agentloop_experiment_sdk.run.pool import PoolEngine
 from agentloop_experiment_sdk.run.remote import Parcel, Reply, get_ready
@@ -359,3 +359,10 @@ def test_an_executor_that_does_not_tell_its_size_is_taken_for_n_workers() -> Non
     assert size_of(Sizeless(), 7) == 7
     assert size_of(ByHand(3), 7) == 3
     assert Cluster(ByHand(3), facts, {}).make_ready(7) == 6
+
+
+def test_a_broken_executor_is_told_in_whole_sentences() -> None:
+    said = "A process in the process pool was terminated abruptly."
+    message = str(broken(RuntimeError(said)))
+    assert said + " A solution" in message and ".." not in message
+    assert "cannot go on: RuntimeError. A" in str(broken(RuntimeError()))
