@@ -14,6 +14,7 @@ from ..results.directory import ResultsDirectory
 
 logger = logging.getLogger(__name__)
 
+_GONE = "it is not there any more"
 _CREATE_TRIES = 3
 _PAGE_SIZE = 50
 _PAGES = 4
@@ -109,12 +110,7 @@ class RecordOpener:
                     "The record {} cannot be written: {}. Pass another record_id, or none to "
                     "create one.".format(record_id, refusal)
                 )
-            logger.warning(
-                "Record %s cannot be continued (%s); a new record is created, and all rows are "
-                "written under it.",
-                known,
-                refusal,
-            )
+            _tell_refusal(str(known), refusal)
             meta.update(record_name=None, client_token=None)
         return self._create(client_token)
 
@@ -139,7 +135,7 @@ class RecordOpener:
         except CloudError as error:
             if error.retryable:
                 raise
-            return str(error)
+            return _GONE if error.status == 404 else str(error)
         status = str(answer.get("status") or "").lower()
         if status and status != asked["status"]:
             return "its status is {} and stays so".format(status)
@@ -215,6 +211,18 @@ class RecordOpener:
     def _new_name(self) -> str:
         stamp = time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(self._now()))
         return "{} {}".format(self._plan.plan_name, stamp)
+
+
+def _tell_refusal(record_id: str, refusal: str) -> None:
+    if refusal == _GONE:
+        logger.warning("Record %s: %s; all rows go under a new one.", record_id, _GONE)
+        return
+    logger.warning(
+        "Record %s cannot be continued (%s); a new record is created, and all rows are written "
+        "under it.",
+        record_id,
+        refusal,
+    )
 
 
 def _record_id(answer: Dict[str, Any]) -> str:

@@ -375,11 +375,15 @@ def test_a_complete_run_needs_no_reopening(local: LocalAgentLoop, tmp_path: Path
     assert run_experiment(config, answer, tmp_path) == first
 
 
-def test_a_vanished_record_gives_way_to_a_new_one(local: LocalAgentLoop, tmp_path: Path) -> None:
+def test_a_vanished_record_gives_way_to_a_new_one(
+    local: LocalAgentLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     config, first = finished(local, tmp_path)
     edit_meta(tmp_path, record_id="00000000-0000-0000-0000-000000000000")
     second = run_experiment(config, lambda task: 1 / 0, tmp_path)
     assert second not in (first, "00000000-0000-0000-0000-000000000000")
+    (line,) = [r.getMessage() for r in caplog.records if "new one" in r.getMessage()]
+    assert "it is not there any more; all rows go under a new one." in line and len(line) < 120
     assert len(local.rows(second)) == 3 and counters(local, second) == completed(3)
 
 
