@@ -80,6 +80,27 @@ def test_both_languages_show_the_same_code() -> None:
             assert ours == theirs
 
 
+def table_after(readme: pathlib.Path, heading: str) -> List[str]:
+    section = readme.read_text(encoding="utf-8").split("\n## {}\n".format(heading))[1]
+    return [line for line in section.split("\n## ")[0].splitlines() if line.startswith("| ")][1:]
+
+
+def test_both_languages_show_the_same_numbers() -> None:
+    tables = map(table_after, READMES, ("How fast it is", "有多快"))
+    english, chinese = ([re.findall(r"\d[\d,.]*\d|\d", line) for line in rows] for rows in tables)
+    # "four names" and the like are words in both
+    assert [sorted(numbers) for numbers in english] == [sorted(numbers) for numbers in chinese]
+
+
+def test_every_trouble_has_a_command_that_diagnoses_it() -> None:
+    english, chinese = map(table_after, READMES, ("When something is wrong", "出问题时"))
+    commands = [
+        [re.findall(r"`agentloop-experiment (\w+)", line) for line in rows]
+        for rows in (english, chinese)
+    ]
+    assert commands[0] == commands[1] and all(commands[0])
+
+
 def run_shell(text: str, directory: pathlib.Path) -> None:
     programs = directory / "bin"
     programs.mkdir(exist_ok=True)
