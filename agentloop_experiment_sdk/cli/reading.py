@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..report.summary import ExperimentResult
     from ..results.stored import ResultRow
 
+_LISTED = 10
 _SHOW = """\
 agentloop-experiment show ./results
 agentloop-experiment show ./results --failures
@@ -89,7 +90,7 @@ def _show(given: argparse.Namespace, console: Console) -> int:
     if given.item is not None:
         rows = [row for row in result if given.item in (row.label, row.task_id)]
         if not rows:
-            raise ConfigurationError("{} has no row {!r}.".format(given.result_dir, given.item))
+            raise ConfigurationError(_no_row(result, given.item))
     else:
         console.text(render_text(result, encoding=console.encoding))
         console.event("result", exit_code=exits.OK, **result.to_dict())
@@ -97,6 +98,14 @@ def _show(given: argparse.Namespace, console: Console) -> int:
     for row in rows:
         _show_row(console, row, full=given.item is not None)
     return exits.OK
+
+
+def _no_row(result: ExperimentResult, item: str) -> str:
+    known = list(dict.fromkeys(head.label for head in result.heads))
+    more = "" if len(known) <= _LISTED else " and {:,} more".format(len(known) - _LISTED)
+    return "{} has no row {!r}; its items are {}{}.".format(
+        result.path, item, ", ".join(map(repr, known[:_LISTED])) or "none", more
+    )
 
 
 def _not_answered(result: ExperimentResult) -> List[ResultRow]:

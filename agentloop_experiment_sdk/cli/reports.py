@@ -49,6 +49,9 @@ def check_places(options: argparse.Namespace, console: Console) -> None:
                     name.replace("_", "-"), path
                 )
             )
+    files = [os.path.realpath(path) for path in given.values() if path not in (None, _STDOUT)]
+    if len(set(files)) < len(files):
+        raise ConfigurationError("Two reports cannot be written to the same file.")
     on_stdout = [name for name, path in given.items() if path == _STDOUT]
     if len(on_stdout) > 1 or (on_stdout and options.json):
         raise ConfigurationError(

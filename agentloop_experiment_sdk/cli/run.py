@@ -215,9 +215,9 @@ def _check(given: argparse.Namespace, console: Console) -> int:
             task_timeout=given.task_timeout,
         )
         report = experiment.check(given.limit)
-    console.text(str(report))
+    console.text(in_options(str(report)))
     for item in report:
-        console.event("check", name=item.name, ok=item.ok, message=item.message)
+        console.event("check", name=item.name, ok=item.ok, message=in_options(item.message))
     code = exits.OK if report else _code_of_check(report)
     console.event("result", exit_code=code, ok=report.ok)
     return code

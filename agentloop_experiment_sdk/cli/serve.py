@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict
 from ..errors import ConfigurationError
 from . import exits, options
 from .console import Console
-from .embedded import dataset_name, load_plan
+from .embedded import check_dataset, dataset_name, load_plan
 
 if TYPE_CHECKING:
     from ..local import LocalAgentLoop
@@ -76,6 +76,8 @@ def _start(given: argparse.Namespace) -> LocalAgentLoop:
             "Two files of --dataset are called {!r}: rename one, or it would take the other's "
             "place.".format(twice[0])
         )
+    for path in given.dataset:
+        check_dataset(path)
     try:
         return LocalAgentLoop(given.store, port=given.port).start()
     except (OSError, sqlite3.Error) as error:

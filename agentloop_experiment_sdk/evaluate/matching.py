@@ -84,7 +84,14 @@ def contains(
     Raises:
         ConfigurationError: ``text`` is empty: every answer contains that.
     """
-    wanted = None if text is None else [text] if isinstance(text, str) else list(text)
+    given = [text] if text is None or isinstance(text, str) else text
+    wanted = (
+        None
+        if text is None
+        else list(given)
+        if isinstance(given, (list, tuple, set, frozenset))
+        else []
+    )
     if wanted is not None and not (wanted and all(isinstance(w, str) and w for w in wanted)):
         raise ConfigurationError(
             "contains() needs a text that is not empty, not {!r}.".format(text)

@@ -22,6 +22,7 @@ from .control import record_of
 from .dataset_operations import new_dataset
 from .datasets import KIND, Datasets, Row, Rows, column_type, new_columns, read_rows
 from .evaluations import add_scores
+from .exchange import ServiceError
 from .faults import Faults
 from .pipelines import add_pipeline
 from .plans import known_plan
@@ -335,6 +336,9 @@ class LocalAgentLoop:
 def _load_dataset(platform: Platform, space: str, name: str, rows: List[Row], replace: bool) -> str:
     if replace and platform.store.get(KIND, space, name) is not None:
         platform.datasets.delete(space, name)
+    elif platform.store.get(KIND, space, name) is not None:
+        hint = "The dataset {} exists already: give this one another name=, or pass replace=True."
+        raise ServiceError(409, "DatasetAlreadyExist", hint.format(name))
     columns = new_columns({}, rows) or ["id"]
     schema = {
         column: {"type": column_type([row.get(column) for row in rows])} for column in columns

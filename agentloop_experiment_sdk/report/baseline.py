@@ -113,6 +113,7 @@ def export_baseline(result: ExperimentResult, path: PathLike) -> None:
         raise ConfigurationError(
             "{} has no answered row, so it cannot be a baseline.".format(result.path)
         )
+    layout.check_target(os.fspath(path))
     layout.write_atomically(os.fspath(path), baseline_text(baseline).encode("utf-8"))
 
 

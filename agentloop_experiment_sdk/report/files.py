@@ -46,6 +46,7 @@ def write_report(subject: Any, path: PathLike) -> None:
     if kind in (".html", ".htm"):
         write_html(subject, target)
     elif kind in _RENDER:
+        layout.check_target(target)
         layout.write_atomically(target, _RENDER[kind](subject).encode("utf-8"))
     else:
         raise ConfigurationError(

@@ -57,6 +57,7 @@ def write_html(subject: Page, path: PathLike, *, max_chars: int = pagedata.MAX_C
         OSError: The file cannot be written.
     """
     target = os.fspath(path)
+    layout.check_target(target)
     # a name that nobody knows beforehand: in a folder that others write to it could be a link
     temporary = "{}.{}.tmp".format(target, uuid.uuid4().hex)
     try:

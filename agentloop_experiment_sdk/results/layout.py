@@ -92,6 +92,19 @@ def replace_with_retry(source: str, target: str, sleep: Callable[[float], None])
     os.replace(source, target)
 
 
+def check_target(path: str) -> None:
+    """Refuse a file that cannot be written, by the name that was given and not a temporary one.
+
+    Raises:
+        FileNotFoundError: Its folder does not exist.
+        IsADirectoryError: It is a folder.
+    """
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, "This is a folder; name a file in it", path)
+    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        raise FileNotFoundError(errno.ENOENT, "The folder of this file does not exist", path)
+
+
 def write_atomically(
     path: str,
     data: bytes,

@@ -169,6 +169,11 @@ def _http_turns(
     session_headers: Sequence[str],
     places: AnswerPlaces,
 ) -> HttpTurns:
+    if not isinstance(url, str):
+        raise ConfigurationError(
+            "The url of a conversation must be text, not {}. A conversation that you made yourself "
+            "is a solution: pass it to run_experiment_parallel.".format(type(url).__name__)
+        )
     if not callable(build_body):
         raise ConfigurationError(
             "body_builder must be a function of message, session_id, turn_index and task."
@@ -222,9 +227,11 @@ def multi_turn_cli_solution(
     Raises:
         ConfigurationError: An argument cannot be used.
     """
-    if not callable(command_builder):
+    made = isinstance(command_builder, (ConversationSolution, AsyncConversationSolution))
+    if made or not callable(command_builder):
         raise ConfigurationError(
-            "command_builder must be a function of message, session_id, turn_index and task."
+            "command_builder must be a function of message, session_id, turn_index and task. A "
+            "conversation that you made yourself is a solution: pass it to run_experiment."
         )
     defaults = shared_settings(per_turn_timeout, cwd, env, max_output_bytes)
     dialogue = Dialogue(

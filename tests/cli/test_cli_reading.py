@@ -216,3 +216,14 @@ def test_a_row_is_shown_with_what_its_evaluators_say(cli: Any, work: pathlib.Pat
     named = cli("run", "objects.py:go", "--no-resume", *options, "exact_match:field=answer")
     assert "100.0%" in named.out and "whole object" not in named.err
     assert "reason " not in cli("show", "results", "--item", 2).out
+
+
+def test_a_row_that_is_not_there_is_answered_with_those_that_are(cli: Any, two_runs: None) -> None:
+    missing = cli("show", "good", "--item", "zz")
+    assert missing.code == 2
+    assert "has no row 'zz'; its items are '0', '1', '2', '3', '4', '5'." in missing.err
+
+
+def test_two_reports_in_one_file_are_refused(cli: Any, two_runs: None) -> None:
+    done = cli("report", "good", "--html", "x", "--junit", "./x")
+    assert done.code == 2 and "same file" in done.err

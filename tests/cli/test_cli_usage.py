@@ -315,3 +315,17 @@ def test_the_local_agentloop_is_not_kept_behind_a_link(cli: Any, work: pathlib.P
     done = cli("run", "agent.py:answer", "--local", "sums.jsonl")
     assert done.code == 2 and "is a symbolic link" in done.err
     assert (work / "precious").read_bytes() == b""
+
+
+def test_check_names_options_and_not_arguments(cli: Any, cloud: LocalAgentLoop) -> None:
+    done = cli("check", "agent.py:answer", "--plan", "nope")
+    assert done.code == 2
+    assert "--region" in done.out and "region_id" not in done.out
+    told = cli("check", "agent.py:answer", "--plan", "nope", "--json").out
+    assert "--region" in told and "region_id" not in told
+
+
+def test_serve_refuses_a_dataset_without_rows(cli: Any, work: pathlib.Path) -> None:
+    (work / "empty.csv").write_text("id,question\n", encoding="utf-8")
+    done = cli("serve", "--dataset", "empty.csv")
+    assert done.code == 2 and "empty.csv has no rows" in done.err

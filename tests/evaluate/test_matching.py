@@ -275,3 +275,9 @@ def test_an_object_that_is_compared_whole_hints_at_its_parts(check, expected, hi
     verdict = check(Task("t", {}, expected), output)
     assert verdict["score"] is False
     assert ('field="answer"' in verdict["reason"]) is hinted
+
+
+@pytest.mark.parametrize("text", [3, 3.5, {"a": 1}, object(), [], [1], b"x"])
+def test_contains_refuses_what_is_no_text(text: Any) -> None:
+    with pytest.raises(ConfigurationError, match="needs a text"):
+        contains(text)

@@ -223,7 +223,7 @@ def test_a_dataset_is_replaced_only_where_asked(local):
 
 def test_a_failed_load_changes_nothing(local):
     local.load_dataset([{"id": 1}])
-    with pytest.raises(ServiceError, match="exists already"):
+    with pytest.raises(ServiceError, match="another name=, or pass replace=True"):
         local.load_dataset([{"id": 2}])
     assert ids(local) == [1]
 

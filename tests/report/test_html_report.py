@@ -10,8 +10,9 @@ import pytest
 from results_builder import build, row
 
 from agentloop_experiment_sdk.errors import ConfigurationError
-from agentloop_experiment_sdk.report.baseline import Baseline
+from agentloop_experiment_sdk.report.baseline import Baseline, export_baseline
 from agentloop_experiment_sdk.report.compare import compare
+from agentloop_experiment_sdk.report.files import write_report
 from agentloop_experiment_sdk.report.gate import gate
 from agentloop_experiment_sdk.report.html import render_html, write_html
 from agentloop_experiment_sdk.report.pagedata import cut, script_json
@@ -255,3 +256,18 @@ def test_control_characters_stay_out_of_the_markup(tmp_path):
     for text in (render_html(result), render_html(compare([result, result], names=[name, "b"]))):
         assert not set(text) & set("\x1b\x00")
         assert not set(text.partition('<script type="application/json"')[0]) & set("\x9b\u202e")
+
+
+def test_a_page_that_cannot_be_written_is_refused_by_the_name_that_was_given(tmp_path):
+    result = load_result(build(tmp_path / "run", [row("a")]))
+    gone = tmp_path / "gone" / "report"
+    for write in (write_html, write_report, export_baseline):
+        ending = ".json" if write is export_baseline else ".html"
+        for path, kind in ((str(gone) + ending, FileNotFoundError), (str(tmp_path), OSError)):
+            if write is write_report and path == str(tmp_path):
+                continue  # a name without an ending is refused before
+            with pytest.raises(kind) as caught:
+                write(result, path)
+            assert caught.value.filename == path and ".tmp" not in str(caught.value)
+    with pytest.raises(FileNotFoundError, match="folder of this file does not exist"):
+        write_report(result, str(gone) + ".md")

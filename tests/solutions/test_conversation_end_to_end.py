@@ -136,3 +136,12 @@ def test_skipped_rows_are_listed_with_their_reason(platform, tmp_path, capsys):
     assert "the row has no turns in the columns it was asked for (turns)" in listed[0]
     main(["report", str(tmp_path / "results"), "--junit", str(tmp_path / "junit.xml")])
     assert '<skipped message="the row has no turns' in (tmp_path / "junit.xml").read_text("utf-8")
+
+
+def test_a_conversation_in_the_place_of_a_url_or_a_command_is_told_where_it_belongs(platform):
+    _, config = platform
+    made = sdk.multi_turn_http_solution(lambda message, session_id, turn_index, task: "yes")
+    with pytest.raises(sdk.ConfigurationError, match="pass it to run_experiment_parallel"):
+        sdk.run_multi_turn_experiment(config, made)
+    with pytest.raises(sdk.ConfigurationError, match="pass it to run_experiment"):
+        sdk.run_multi_turn_agent_experiment(config, made)
