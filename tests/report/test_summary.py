@@ -37,7 +37,7 @@ def test_the_counts_name_every_row_once(mixed):
     assert (counts.total, counts.succeeded, counts.failed) == (8, 3, 3)
     assert (counts.skipped, counts.incomplete, counts.undelivered, counts.stale) == (1, 1, 1, 0)
     assert len(mixed) == 8 and [r.label for r in mixed.undelivered] == ["h"]
-    assert repr(mixed).endswith("8 rows, 3 succeeded, 3 failed>")
+    assert repr(mixed).endswith("8 rows, 3 succeeded, 3 failed, 1 skipped>")
 
 
 def test_skipped_rows_are_outside_every_rate(mixed):
