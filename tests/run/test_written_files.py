@@ -117,3 +117,25 @@ def test_a_report_is_not_written_through_a_link_that_waits_for_it(
     (tmp_path / "second.html").symlink_to(tmp_path / "precious")
     write_report(result, tmp_path / "second.html")  # the link is replaced
     assert (tmp_path / "precious").read_text() == "precious"
+
+
+@posix
+@pytest.mark.parametrize("mask", [0, 0o022])
+def test_no_umask_makes_results_writable_for_others(
+    local: LocalAgentLoop, tmp_path: Any, umask: Any, mask: int
+) -> None:
+    umask(mask)
+    config = local_config(local, local.create_plan(local.load_dataset(item_rows(3))))
+    leave_everything(local, config, tmp_path)
+    files = [entry for entry in (tmp_path / "results").rglob("*") if entry.is_file()]
+    assert {entry.name for entry in files} >= {
+        "evaluation_meta.json",
+        "evaluation_result.json",
+        "journal.jsonl",
+        "task_meta.json",
+        "solution.json",
+        "stats.json",
+        ".lock",
+    }
+    modes = {str(entry): oct(stat.S_IMODE(entry.lstat().st_mode)) for entry in files}
+    assert set(modes.values()) == {oct(0o644)}, modes
