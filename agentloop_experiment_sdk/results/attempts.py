@@ -170,8 +170,10 @@ def setup_of(facts: Mapping[str, Any]) -> Optional[Setup]:
     """
     if "version" not in facts:
         return None
-    parameters = jsontext.to_jsonable(mapping_of(facts.get("parameters")))
-    text = json.dumps(parameters, sort_keys=True) if parameters else ""
+    parameters = mapping_of(facts.get("parameters"))
+    # as they are stored, which is how those of another run are read
+    stored = json.loads(jsontext.dumps(parameters)) if parameters else {}
+    text = json.dumps(stored, sort_keys=True) if stored else ""
     return Setup(sys.intern(_text(facts.get("version"))), sys.intern(text))
 
 

@@ -245,7 +245,7 @@ class ExperimentRun:
             opened.record.record_id,
             str(directory.meta["solution"].get("hash", "")),
             self._settings.version,
-            self._settings.parameters,
+            dict(self._settings.parameters),
         )
         return AttemptWriter(directory.path, stamp, fsync=self._settings.fsync)
 

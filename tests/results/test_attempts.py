@@ -381,3 +381,13 @@ def test_the_stored_answer_reads_back_as_an_output(tmp_path: Path) -> None:
     document = attempts.read_solution(str(tmp_path), entry.key)
     assert document is not None
     assert SolutionOutput.from_dict(document).output == {"a": [1]}
+
+
+def test_what_answered_is_the_same_in_memory_and_read_again(tmp_path: Path) -> None:
+    parameters = {"n": 10**5000, "x": float("nan"), "b": {1: (2, 3)}, "a": "\ud800"}
+    stamp = attempts.Stamp(EXPERIMENT, "record-1", "h1", "v\ud800", parameters)
+    attempts.AttemptWriter(str(tmp_path), stamp).save(result(task(1)))
+    facts = read(tmp_path / task(1).id / "0" / "solution.json")["meta"][layout.ATTEMPT_KEY]
+    known = attempts.setup_of({"parameters": parameters, "version": "v\ud800"})
+    assert attempts.setup_of(facts) == known is not None
+    assert not attempts.is_other(attempts.setup_of({"solution_hash": "h1"}), known)
