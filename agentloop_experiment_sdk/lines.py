@@ -60,9 +60,13 @@ def _encodable_char(char: str, encoding: str) -> str:
         return _PLAIN.get(char) or char.encode("ascii", "backslashreplace").decode("ascii")
 
 
-def counted(count: int, noun: str) -> str:
-    """A number and its noun: ``1 row``, ``2 rows``, ``1,000 rows``."""
-    return "{:,} {}{}".format(count, noun, "" if count == 1 else "s")
+def counted(count: int, noun: str, one: str = "", many: str = "") -> str:
+    """A number and its noun: ``1 row``, ``2 rows``, ``1,000 rows``.
+
+    ``one`` or ``many`` follows, as the number asks: ``1 row was``, ``2 rows were``.
+    """
+    text = "{:,} {}{}".format(count, noun, "" if count == 1 else "s")
+    return "{} {}".format(text, one if count == 1 else many) if one else text
 
 
 def _unsafe(char: str) -> bool:

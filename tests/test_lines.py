@@ -98,3 +98,8 @@ def test_a_number_and_its_noun_agree():
         "2 rows",
         "1,000 rows",
     ]
+
+
+def test_what_follows_a_number_and_its_noun_agrees_too():
+    said = [counted(n, "row", "was", "were") for n in (0, 1, 2)]
+    assert said == ["0 rows were", "1 row was", "2 rows were"]

@@ -9,6 +9,7 @@ from typing import Any, Iterator, Optional
 
 from ..api import local_config
 from ..errors import ResultsDirectoryError
+from ..lines import counted
 from ..plan.config import AgentLoopConfig
 from . import connections, embedded, exits, options
 from .console import Console
@@ -51,8 +52,8 @@ def _deliver(given: argparse.Namespace, console: Console) -> int:
         report = deliver(given.result_dir, config, drain_timeout=given.drain_timeout)
     code = exits.INFRASTRUCTURE if report.undelivered else exits.OK
     console.text(
-        "{} rows delivered, {} undelivered (record {})".format(
-            report.delivered, report.undelivered, report.record_id
+        "{} delivered, {} undelivered (record {})".format(
+            counted(report.delivered, "row"), report.undelivered, report.record_id
         )
     )
     console.event("result", exit_code=code, **asdict(report))

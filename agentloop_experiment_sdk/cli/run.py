@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 
 from ..api import Experiment
 from ..errors import ExperimentError, ResumeError, RunAbortedError
+from ..lines import counted
 from . import evaluators, exits, options, reports, settings, solutions, verdict
 from .console import Console
 from .executors import executor_of
@@ -195,9 +196,9 @@ def _how_to_go_on(given: argparse.Namespace) -> str:
         counts = load_result(given.result_dir).counts
     except ExperimentError:
         return "Nothing was written yet; run the same command again."
-    return "{} of {} rows are done; {}.".format(
+    return "{} of {} done; {}.".format(
         counts.succeeded + counts.failed + counts.skipped,
-        counts.total,
+        counted(counts.total, "row", "is", "are"),
         "run the same command without --no-resume to go on"
         if given.resume is False
         else "run the same command again to go on",

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any, Collection, Dict, Optional, Sequence, Tuple
 
 from ..errors import ConfigurationError, ExperimentError
+from ..lines import counted
 from . import exits
 from .solutions import pair
 
@@ -131,9 +132,9 @@ class GateOptions:
                 "--min-success-rate 0 lets such a run pass."
             ).format(all_failed(result))
         return (
-            "{} of {} rows failed. No gate was asked for, so that does not change the exit code; "
+            "{} of {} failed. No gate was asked for, so that does not change the exit code; "
             "--min-success-rate 95% would."
-        ).format(counts.failed, counts.succeeded + counts.failed)
+        ).format(counts.failed, counted(counts.succeeded + counts.failed, "row"))
 
     def exit_code(self, result: ExperimentResult, verdict: Optional[GateResult]) -> int:
         """What the run's end means to a CI job; a fault of the agent comes before the cloud's."""

@@ -9,6 +9,7 @@ from typing import Any, Callable, Iterable, List, Optional, Sequence, Tuple
 from ..cloud.agentloop import AgentLoopApi
 from ..errors import CloudError, ConfigurationError
 from ..jsontext import sls_text
+from ..lines import counted
 from ..models import Plan
 from .asking import in_waves
 from .paging import PAGE_ROWS, Query, Row, Table, fetch
@@ -62,7 +63,7 @@ def _wanted_ids(plan: Plan, item_ids: Optional[Iterable[Any]]) -> Optional[List[
     if plan.selected_item_ids:
         chosen = set(plan.selected_item_ids)
         outside = [item for item in ids if item not in chosen]
-        _warn_missing(outside, "are not selected by plan {}".format(plan.plan_id))
+        _warn_missing(outside, "not selected by plan {}".format(plan.plan_id))
         ids = [item for item in ids if item in chosen]
     return ids
 
@@ -97,10 +98,10 @@ def _warn_left_out(plan: Plan, total: Optional[int], loaded: int) -> None:
         )
     elif total > loaded:
         logger.warning(
-            "max_rows=%d leaves out %d of %d rows of dataset %s. Raise max_rows to run them.",
+            "max_rows=%d leaves out %d of %s of dataset %s. Raise max_rows to run them.",
             plan.max_rows,
             total - loaded,
-            total,
+            counted(total, "row"),
             plan.dataset,
         )
 
@@ -113,7 +114,7 @@ def _load_ids(
     asked = ids[: len(tables) * _CHUNK_IDS]
     missing = _missing(tables, asked)
     tables += _load_numbers(query, selection, missing, most)
-    _warn_missing(_missing(tables, asked), "are not in dataset {}".format(plan.dataset))
+    _warn_missing(_missing(tables, asked), "not in dataset {}".format(plan.dataset))
     columns = next((table.columns for table in tables if table.rows), [])
     place = {item: at for at, item in enumerate(ids)}
     rows = sorted(_with_ids(tables), key=lambda found: place.get(found[0], len(place)))
@@ -169,4 +170,6 @@ def _warn_missing(missing: Sequence[str], what: str) -> None:
     if missing:
         shown = ", ".join(repr(item) for item in missing[:_NAMED_IDS])
         more = ", …" if len(missing) > _NAMED_IDS else ""
-        logger.warning("%d selected ids %s: %s%s", len(missing), what, shown, more)
+        logger.warning(
+            "%s %s: %s%s", counted(len(missing), "selected id", "is", "are"), what, shown, more
+        )

@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .. import jsontext
 from ..errors import ConfigurationError
+from ..lines import counted
 from ..results import layout
 from ..results.stored import mapping_of, number_or_none, read_task_meta
 from .measures import RowMeasures, by_task, mean_of, tokens_of
@@ -83,7 +84,7 @@ class Baseline:
     items: Tuple[ItemOutcome, ...]
 
     def __repr__(self) -> str:
-        return "<Baseline {!r}: {} items>".format(self.name, len(self.items))
+        return "<Baseline {!r}: {}>".format(self.name, counted(len(self.items), "item"))
 
     @classmethod
     def of(cls, result: ExperimentResult) -> Baseline:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import List, Sequence, Tuple, Union
 
+from ..lines import counted
 from . import charts as draw
 from .compare import CandidateComparison, Comparison
 from .measures import CATEGORY, PASS_FAIL, MetricSummary, of_others
@@ -49,7 +50,7 @@ def facts(subject: Page) -> str:
 
 
 def _rows(count: int) -> str:
-    return "{} rows".format(number(count)) if count else ""
+    return counted(count, "row") if count else ""
 
 
 def cards(subject: Page) -> str:
@@ -129,7 +130,7 @@ def _metric_card(summary: MetricSummary) -> str:
         return _card(summary.name, NOT_SCORED, unscored, kind="score")
     if summary.kind == CATEGORY or summary.estimate is None:
         name, count = next(iter(summary.distribution.items()), ("\u2013", 0))
-        tail = "{} of {} rows".format(number(count), number(summary.n))
+        tail = "{} of {}".format(number(count), counted(summary.n, "row"))
         return _card(summary.name, name, tail, kind="score")
     value = measure_text(summary.name, summary.kind, summary.estimate.value)
     tail = "95%: " + interval_text(summary.estimate, summary.kind)
@@ -138,7 +139,7 @@ def _metric_card(summary: MetricSummary) -> str:
 
 def _candidate_cards(candidate: CandidateComparison) -> List[str]:
     kind = _VERDICT_KIND[candidate.verdict]
-    told = "{} items in common".format(number(len(candidate.pairs)))
+    told = counted(len(candidate.pairs), "item") + " in common"
     made = [_card(candidate.name, candidate.verdict, told, kind="verdict " + kind)]
     flipped = "{} fixed".format(number(len(candidate.newly_fixed)))
     made.append(_card("Newly broken", number(len(candidate.newly_broken)), flipped))

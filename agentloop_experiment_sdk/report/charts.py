@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Callable, List, Mapping, Protocol, Sequence, Tuple
 
+from ..lines import counted
 from .deltas import MetricDelta
 from .sections import markup, measure_name, number, shorten, signed, signed_interval
 
@@ -187,7 +188,7 @@ def _stack(
     left: float, step: float, bar: Bar, most: int, plot_height: float, label: Label
 ) -> List[str]:
     start, end, good, bad = bar
-    tip = "{} to {}: {} rows".format(label(start), label(end), good + bad)
+    tip = "{} to {}: {}".format(label(start), label(end), counted(good + bad, "row"))
     if bad:
         tip += ", {} of them failed".format(bad)
     base = _TOP + plot_height

@@ -19,6 +19,7 @@ from typing import (
 
 from .. import jsontext
 from ..errors import ConfigurationError
+from ..lines import counted
 from ..results.stored import ResultRow
 from .baseline import ItemOutcome
 from .deltas import BETTER, NO_EVIDENCE, WORSE, MetricDelta, delta_of
@@ -74,8 +75,8 @@ class CandidateComparison:
     configuration: Mapping[str, Tuple[Any, Any]]
 
     def __repr__(self) -> str:
-        return "<CandidateComparison {!r} against {!r}: {}, {} items newly broken>".format(
-            self.name, self.baseline.name, self.verdict, len(self.newly_broken)
+        return "<CandidateComparison {!r} against {!r}: {}, {} newly broken>".format(
+            self.name, self.baseline.name, self.verdict, counted(len(self.newly_broken), "item")
         )
 
     @property

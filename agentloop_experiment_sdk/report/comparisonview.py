@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple
 
 from .. import jsontext
+from ..lines import counted
 from .deltas import MetricDelta
 from .sections import (
     LISTED,
@@ -72,15 +73,17 @@ def gate_sections(verdict: GateResult) -> List[Section]:
 
 
 def _pair_lines(candidate: CandidateComparison) -> List[str]:
-    lines = ["{} items in common".format(number(len(candidate.pairs)))]
+    lines = [counted(len(candidate.pairs), "item") + " in common"]
     if candidate.changed_inputs:
-        lines.append("{} of them have another input".format(number(candidate.changed_inputs)))
+        changed = candidate.changed_inputs
+        have = "has" if changed == 1 else "have"
+        lines.append("{} of them {} another input".format(number(changed), have))
     for side, items in (
         (candidate.baseline.name, candidate.only_baseline),
         (candidate.name, candidate.only_candidate),
     ):
         if items:
-            lines.append("{} items only in {}".format(number(len(items)), side))
+            lines.append("{} only in {}".format(counted(len(items), "item"), side))
     return lines
 
 

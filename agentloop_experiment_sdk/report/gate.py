@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from ..errors import ConfigurationError
+from ..lines import counted
 from ..results.attempts import is_other, setup_of
 from ..results.stored import mapping_of
 from .compare import CandidateComparison, compare
@@ -157,7 +158,7 @@ def _answered(result: ExperimentResult, may_all_fail: bool) -> GateCheck:
         return GateCheck("answered", False, "no row was answered: an empty run never passes")
     if not counts.succeeded and not may_all_fail:
         return GateCheck("answered", False, all_failed(result))
-    message = "{} rows were answered".format(counts.succeeded + counts.failed)
+    message = counted(counts.succeeded + counts.failed, "row", "was", "were") + " answered"
     return GateCheck("answered", True, message)
 
 
@@ -170,22 +171,29 @@ def all_failed(result: ExperimentResult) -> str:
 
 
 _NONE_OF = {
-    "complete": ("every row has a result", "{} of {} rows have no result; resume the run"),
+    "complete": (
+        "every row has a result",
+        "{} of {} no result; resume the run",
+        ("has", "have"),
+    ),
     "delivered": (
         "every row is delivered",
-        "{} of {} rows are not delivered; send them with `agentloop-experiment deliver`",
+        "{} of {} not delivered; send them with `agentloop-experiment deliver`",
+        ("is", "are"),
     ),
     "current solution": (
         "every row was answered by the run's solution",
-        "{} of {} rows were answered by another version of the solution; "
+        "{} of {} answered by another version of the solution; "
         "run again with resume=False, or pass allow_stale=True",
+        ("was", "were"),
     ),
 }
 
 
 def _none_of(name: str, count: int, total: int) -> GateCheck:
-    fine, wrong = _NONE_OF[name]
-    return GateCheck(name, not count, wrong.format(count, total) if count else fine)
+    fine, wrong, verbs = _NONE_OF[name]
+    told = wrong.format(count, counted(total, "row", *verbs)) if count else fine
+    return GateCheck(name, not count, told)
 
 
 def stale_rows(result: ExperimentResult) -> int:
@@ -213,8 +221,12 @@ def _against_baseline(
         checks.append(_regressions(candidate, max_regressions))
     for name, delta in candidate.quality.items():
         if max_regressions is None or delta.kind != PASS_FAIL:
-            message = "{} went from {:.4g} to {:.4g} over {} items: {}".format(
-                name, delta.baseline, delta.candidate, delta.delta.n, delta.verdict
+            message = "{} went from {:.4g} to {:.4g} over {}: {}".format(
+                name,
+                delta.baseline,
+                delta.candidate,
+                counted(delta.delta.n, "item"),
+                delta.verdict,
             )
             checks.append(GateCheck("baseline " + name, delta.verdict != WORSE, message))
     return checks
@@ -239,9 +251,9 @@ def _lacking(candidate: CandidateComparison) -> List[GateCheck]:
         GateCheck(
             "baseline has " + name,
             False,
-            "the baseline has {} for {} items that have no score here: {}".format(
+            "the baseline has {} for {} no score here: {}".format(
                 name,
-                count,
+                counted(count, "item", "that has", "that have"),
                 "its evaluator failed; mend it and score the run again"
                 if name in failed or name.startswith(tuple(part + "." for part in failed))
                 else "give its evaluator, or export a new baseline without it",
@@ -253,7 +265,9 @@ def _lacking(candidate: CandidateComparison) -> List[GateCheck]:
 
 def _regressions(candidate: CandidateComparison, most: int) -> GateCheck:
     broken = candidate.newly_broken
-    message = "{} items no longer pass (at most {} allowed)".format(len(broken), most)
+    message = "{} (at most {:,} allowed)".format(
+        counted(len(broken), "item", "no longer passes", "no longer pass"), most
+    )
     if broken:
         named = ", ".join(change.label for change in broken[:_NAMED_ITEMS])
         rest = len(broken) - _NAMED_ITEMS
@@ -265,12 +279,14 @@ def _notes(candidate: CandidateComparison) -> List[str]:
     notes = []
     if candidate.only_baseline:
         notes.append(
-            "{} items of the baseline have no answer in this run".format(
-                len(candidate.only_baseline)
+            "{} of the baseline without an answer in this run".format(
+                counted(len(candidate.only_baseline), "item")
             )
         )
     if candidate.changed_inputs:
         notes.append(
-            "{} items have another input than in the baseline".format(candidate.changed_inputs)
+            "{} another input than in the baseline".format(
+                counted(candidate.changed_inputs, "item", "has", "have")
+            )
         )
     return notes

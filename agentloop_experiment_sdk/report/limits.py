@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, List, Mapping, Optional
 
 from ..errors import ConfigurationError
+from ..lines import counted
 from .measures import CATEGORY
 from .pricing import Prices, check_prices
 from .summary import ExperimentResult
@@ -141,8 +142,8 @@ def _score(result: ExperimentResult, name: str, least: float) -> GateCheck:
         return GateCheck(check, False, "there are no scores {!r} (metrics: {})".format(name, known))
     missing = sum(1 for m in result.measures if m.row.status == "success" and name not in m.scores)
     if missing:
-        message = "{} of {} succeeded rows have no score {!r}".format(
-            missing, result.counts.succeeded, name
+        message = "{} of {} no score {!r}".format(
+            missing, counted(result.counts.succeeded, "succeeded row", "has", "have"), name
         )
         return GateCheck(check, False, message)
     mean = summary.estimate.value

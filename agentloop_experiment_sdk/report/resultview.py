@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
+from ..lines import counted
 from .measures import CATEGORY, PASS_FAIL, MetricSummary, Percentiles, of_others
 from .sections import (
     LISTED,
@@ -40,7 +41,7 @@ def result_sections(result: ExperimentResult) -> List[Section]:
 
 def _headline(result: ExperimentResult) -> List[str]:
     counts = result.counts
-    parts = ["{} rows".format(number(counts.total))]
+    parts = [counted(counts.total, "row")]
     for name in ("succeeded", "failed", "skipped", "incomplete", "undelivered"):
         count = getattr(counts, name)
         if count or name == "succeeded":
@@ -57,14 +58,15 @@ def _headline(result: ExperimentResult) -> List[str]:
     ]
     if counts.stale:
         lines.append(
-            "{} task folders belong to rows that changed in or left the dataset; "
-            "they are not counted".format(counts.stale)
+            "{} to rows that changed in or left the dataset; not counted".format(
+                counted(counts.stale, "task folder", "belongs", "belong")
+            )
         )
     others = of_others(result.meta, result.measures)
     if others:
         lines.append(
-            "{} rows were answered by another version or with other parameters".format(
-                number(others)
+            "{} answered by another version or with other parameters".format(
+                counted(others, "row", "was", "were")
             )
         )
     return [line for line in lines if line]

@@ -22,6 +22,7 @@ from typing import (
 )
 
 from ..errors import ConfigurationError
+from ..lines import counted
 from ..results.reader import read_results
 from ..results.stored import ResultRow, StoredResults
 from . import measures, statistics
@@ -295,8 +296,8 @@ class ExperimentResult:
     def __repr__(self) -> str:
         counts = self.counts
         skipped = ", {} skipped".format(counts.skipped) if counts.skipped else ""
-        return "<ExperimentResult {!r}: {} rows, {} succeeded, {} failed{}>".format(
-            self.name, counts.total, counts.succeeded, counts.failed, skipped
+        return "<ExperimentResult {!r}: {}, {} succeeded, {} failed{}>".format(
+            self.name, counted(counts.total, "row"), counts.succeeded, counts.failed, skipped
         )
 
     @functools.cached_property

@@ -14,6 +14,7 @@ from typing import Callable, List, Optional, Protocol, Sequence, Tuple
 
 from ..cloud.limits import Contents, batch_end, fitted, row_size
 from ..errors import CloudError, ExperimentError
+from ..lines import counted
 from .backlog import Backlog, Batch, around_one
 from .backlog import Outgoing as Outgoing
 from .troubles import Troubles
@@ -152,7 +153,9 @@ class Delivery:
             try:
                 self._send(batch)
             except Exception:  # a fault of ours; the rows stay in the outbox
-                logger.exception("Delivering %d rows failed unexpectedly.", len(batch.rows))
+                logger.exception(
+                    "Delivering %s failed unexpectedly.", counted(len(batch.rows), "row")
+                )
             finally:
                 with self._changed:
                     self._backlog.release(batch)
@@ -202,7 +205,7 @@ class Delivery:
         except ExperimentError as error:  # the keys cannot be had
             return CloudError(str(error), code=error.code)
         except Exception as error:
-            logger.exception("Delivering %d rows failed unexpectedly.", len(rows))
+            logger.exception("Delivering %s failed unexpectedly.", counted(len(rows), "row"))
             return CloudError("{}: {}".format(type(error).__name__, error), retryable=True)
         return None
 

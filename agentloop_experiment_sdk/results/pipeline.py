@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Tuple
 
 from ..errors import CloudError
+from ..lines import counted
 from .backlog import Outgoing
 from .preview import UnboundSourceError, preview_body
 
@@ -150,7 +151,10 @@ class Pipeline:
             reasons = sorted(self._state.reasons.items())
         for _, reason in reasons:
             logger.warning(
-                "%d rows have no fields of pipeline %s: %s.", reason.count, self._name, reason.text
+                "%s no fields of pipeline %s: %s.",
+                counted(reason.count, "row", "has", "have"),
+                self._name,
+                reason.text,
             )
 
     def _ask_forever(self) -> None:

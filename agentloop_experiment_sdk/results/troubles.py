@@ -32,7 +32,7 @@ class Troubles:
         unsaid, self._unsaid = self._unsaid, 0
         before = " ({} since the last line)".format(counted(unsaid + 1, "failure"))
         return "{} not delivered yet{}: {}".format(
-            counted(rows, "row") + (" was" if rows == 1 else " were"),
+            counted(rows, "row", "was", "were"),
             before if unsaid else "",
             excerpt(str(error), _LONGEST_MESSAGE),
         )

@@ -21,7 +21,7 @@ def undelivered_message(directory: ResultsDirectory, count: int) -> str:
     return (
         "{} not delivered to SLS. {} kept in {}; send {} later with: "
         "agentloop-experiment deliver {}".format(
-            counted(count, "row") + (" was" if count == 1 else " were"),
+            counted(count, "row", "was", "were"),
             "It is" if count == 1 else "They are",
             directory.path,
             "it" if count == 1 else "them",

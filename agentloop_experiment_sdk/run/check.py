@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterator, List, Mapping, Optional, Tuple
 from ..cloud.agentloop import AgentLoopApi
 from ..cloud.sls import DETAIL_LOGSTORE, SlsLogstore
 from ..errors import CloudError, ExperimentError
-from ..lines import one_line
+from ..lines import counted, one_line
 from ..models import Plan, Task
 from ..plan.config import AgentLoopConfig
 from ..plan.tasks import check_columns, check_turn_columns, load_tasks
@@ -150,8 +150,8 @@ class Check:
             at_once = cluster.make_ready(settings.n_workers)
         finally:
             cluster.dismiss()
-        return at_once, "a worker has loaded the solution; {} rows in its hands at once".format(
-            at_once
+        return at_once, "a worker has loaded the solution; {} in its hands at once".format(
+            counted(at_once, "row")
         )
 
     def _credentials(self) -> Tuple[Any, str]:
@@ -170,7 +170,7 @@ class Check:
         check_columns(tasks, columns_of(self._solution))
         check_turn_columns(tasks, turn_columns_of(self._solution))
         columns = ", ".join(tasks[0].input)
-        return tasks, "{} rows read; columns: {}".format(len(tasks), columns)
+        return tasks, "{} read; columns: {}".format(counted(len(tasks), "row"), columns)
 
     def _logstore(self, api: AgentLoopApi, plan: Plan) -> Tuple[Any, str]:
         logstore = SlsLogstore(api.access, plan.project)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, Mapping, Optional, Set, Tuple
 
 from ..errors import CloudError
+from ..lines import counted
 from ..models import Task
 from ..results import directory as directories
 from ..results.evaluation_result import evaluation_result
@@ -132,9 +133,9 @@ class Closing:
             )
             return
         logger.warning(
-            "The run was ended early with %d of %d rows done; run it again to go on.",
+            "The run was ended early with %d of %s done; run it again to go on.",
             counts.done,
-            counts.total,
+            counted(counts.total, "row"),
         )
 
     def _complete_record(self) -> Optional[CloudError]:

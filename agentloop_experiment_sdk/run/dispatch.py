@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Dict, Mapping, Optional
 
 from ..cloud.limits import Contents
+from ..lines import counted
 from ..models import Plan, Result, Task
 from ..results import attempts
 from ..results.delivery import Callbacks, Delivery, Logstore, Outgoing
@@ -82,8 +83,8 @@ class Dispatch:
             left = self._pipeline.close()
             if left:
                 logger.warning(
-                    "%d rows still waited for pipeline %s and were not sent; they stay in %s.",
-                    len(left),
+                    "%s still waited for pipeline %s, not sent and kept in %s.",
+                    counted(len(left), "row"),
                     self._context.plan.pipeline_name,
                     self._directory.path,
                 )

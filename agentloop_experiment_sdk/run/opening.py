@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from ..cloud.agentloop import AgentLoopApi
 from ..errors import ExperimentError
+from ..lines import counted
 from ..models import Attempt, Plan, Task
 from ..plan.config import AgentLoopConfig
 from ..plan.tasks import check_columns, check_turn_columns, load_tasks
@@ -203,9 +204,10 @@ def _say_what_is_skipped(
     open_others = set(directory.other_keys()) - directory.state.saved.keys()
     if open_others:
         logger.warning(
-            "%d attempts outside this part of the dataset have no result yet; run without limit "
-            "and item_ids to get them.",
-            len(open_others),
+            "%s outside this part of the dataset %s no result yet; run without limit and item_ids "
+            "to get all.",
+            counted(len(open_others), "attempt"),
+            "has" if len(open_others) == 1 else "have",
         )
     done = len(directory.state.saved.keys() - {attempt.key for attempt in due})
     if not done:
@@ -214,10 +216,11 @@ def _say_what_is_skipped(
     changed = solution.get("hash") not in (None, directory.meta["solution"].get("hash"))
     age_s = now - (number_or_none(earlier.get("experiment_start_time")) or now * 1000) / 1000
     logger.warning(
-        "%d attempts in %s are done already (begun %s ago) and are not run again%s. Pass "
-        "resume=False to start afresh.",
-        done,
+        "%s in %s %s done already (begun %s ago) and not run again%s. Pass resume=False to start "
+        "afresh.",
+        counted(done, "attempt"),
         directory.path,
+        "is" if done == 1 else "are",
         _duration(age_s),
         "; the solution has CHANGED since they were answered" if changed else "",
     )
@@ -226,9 +229,9 @@ def _say_what_is_skipped(
     stale = directory.stale_folders(tasks)
     if stale:
         logger.warning(
-            "%d task folders belong to rows that changed or left the plan; they stay in %s and "
-            "are not counted (a new dataset column changes every row).",
-            len(stale),
+            "%s to rows that changed or left the plan: kept in %s and not counted (a new dataset "
+            "column changes every row).",
+            counted(len(stale), "task folder", "belongs", "belong"),
             directory.path,
         )
 

@@ -7,7 +7,7 @@ import time
 from typing import Any, Callable, Dict, Optional, Union
 
 from ..errors import ConfigurationError
-from ..lines import one_line
+from ..lines import counted, one_line
 from .events import Event, LimitChanged, Progress, RecordCreated, RunFinished
 
 logger = logging.getLogger(__name__)
@@ -64,10 +64,10 @@ class ProgressLog:
             logger.info("%s", event)
         elif isinstance(event, RunFinished):
             logger.info(
-                "Experiment record %s %s; %d rows undelivered.",
+                "Experiment record %s %s; %s undelivered.",
                 event.record_id,
                 event.status,
-                event.undelivered,
+                counted(event.undelivered, "row"),
             )
 
     def _progress(self, event: Progress) -> None:
@@ -82,7 +82,7 @@ class ProgressLog:
 
 def progress_text(event: Progress) -> str:
     """One line: done, failed, skipped, not yet delivered, rate, remaining time, limit."""
-    parts = ["{}/{} rows done".format(event.done, event.total)]
+    parts = ["{:,}/{} done".format(event.done, counted(event.total, "row"))]
     if event.failed:
         parts.append("{} failed".format(event.failed))
     if event.skipped:

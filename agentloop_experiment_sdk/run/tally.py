@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Union
 
 from ..errors import TooManyFailuresError
-from ..lines import excerpt, one_line
+from ..lines import counted, excerpt, one_line
 from ..results.journal import Key, Saved
 
 logger = logging.getLogger(__name__)
@@ -111,7 +111,9 @@ class FailureLimits:
                 )
         alike = self._first_alike(saved)
         if alike and self._stop_if_first:
-            return _too_many("the first {} rows all failed".format(self._stop_if_first), alike)
+            first = self._stop_if_first
+            what = "row" if first == 1 else "{} rows all".format(first)
+            return _too_many("the first {} failed".format(what), alike)
         if alike:
             logger.warning(
                 "The first %d rows all failed with %s; check the agent. The run goes on.",
@@ -120,7 +122,8 @@ class FailureLimits:
             )
         if saved.status == "failed" and self._most is not None and self._failed > self._most:
             return _too_many(
-                "{} rows failed, more than max_failures allows".format(self._failed), saved.error
+                "{} failed, more than max_failures allows".format(counted(self._failed, "row")),
+                saved.error,
             )
         return None
 

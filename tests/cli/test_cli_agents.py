@@ -181,7 +181,7 @@ def test_the_input_of_a_command_may_be_chosen(cli: Any, work: pathlib.Path) -> N
 
 def test_a_commands_own_json_flag_is_not_ours(cli: Any) -> None:
     done = run_one(cli, "--command", sys.executable, "-c", "print(1)", "--json")
-    assert "1 rows, 1 succeeded" in done.out
+    assert "1 row, 1 succeeded" in done.out
 
 
 def test_placeholders() -> None:

@@ -183,7 +183,7 @@ def test_selected_ids_of_a_dataset_with_numbers_are_found(load, caplog):
     plan = {"selected_item_ids": [str(n) for n in range(120)] + ["nope"]}
     tasks = load(rows, plan)
     assert [task.input["id"] for task in tasks] == list(range(120))
-    assert "1 selected ids are not in dataset faq: 'nope'" in caplog.text
+    assert "1 selected id is not in dataset faq: 'nope'" in caplog.text
 
 
 def test_missing_selected_ids_are_counted_and_named(load, caplog):
@@ -225,7 +225,7 @@ def test_item_ids_are_not_cut_by_the_plans_limit(load):
 def test_item_ids_keep_to_the_plans_selection(load, caplog):
     plan = {"selected_item_ids": ["0001", "0002"]}
     assert items(load(numbered(9), plan, item_ids=["0002", "0003"])) == ["0002"]
-    assert "are not selected by plan" in caplog.text
+    assert "1 selected id is not selected by plan" in caplog.text
 
 
 def test_item_ids_outside_the_selection_leave_nothing(load, local):

@@ -194,8 +194,8 @@ def test_what_does_not_decide_is_noted(tmp_path):
     old = build(tmp_path / "a", [row("x", input={"id": "x", "q": 1}), row("y")])
     new = build(tmp_path / "b", [row("x", input={"id": "x", "q": 2})])
     assert gate(new, old).notes == (
-        "1 items of the baseline have no answer in this run",
-        "1 items have another input than in the baseline",
+        "1 item of the baseline without an answer in this run",
+        "1 item has another input than in the baseline",
     )
 
 
@@ -267,7 +267,7 @@ def test_a_row_that_failed_needs_no_score_to_count_as_broken(tmp_path):
     rows = [row(0, scores={"em": True}), row(1, scores={"em": True}), row(2, status="failed")]
     new = build(tmp_path / "new", rows)
     assert gate(new, old, max_regressions=1)
-    assert "1 items no longer pass" in only_reason(gate(new, old, max_regressions=0))
+    assert "1 item no longer passes" in only_reason(gate(new, old, max_regressions=0))
 
 
 def test_rows_of_another_version_or_parameters_do_not_pass_unless_allowed(tmp_path):

@@ -230,7 +230,7 @@ def test_the_gates_page_has_the_verdict_and_what_changed(tmp_path):
     text = render_html(gate(load_result(new), old, max_regressions=0, min_success_rate=0.9))
     page = Page(text)
     assert '<section class="gate bad"><h2>Gate failed</h2>' in text
-    assert "<li>1 items no longer pass (at most 0 allowed): q1</li>" in text
+    assert "<li>1 item no longer passes (at most 0 allowed): q1</li>" in text
     assert "<li>success rate 66.67% is below 90.00%</li>" in text
     assert "<h3>Newly broken (1)</h3>" in text and "<h3>Newly fixed (1)</h3>" in text
     assert text.index("Gate failed") < text.index('class="cards"') < text.index('id="index"')

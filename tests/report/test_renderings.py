@@ -131,7 +131,7 @@ def test_a_comparison_tells_what_is_not_paired_and_which_categories_moved(tmp_pa
     old = build(tmp_path / "a", [row("x", input={"q": 1}, scores={"t": "a"}), row("y")])
     new = build(tmp_path / "b", [row("x", input={"q": 2}, scores={"t": "b"}), row("z")])
     text = render_text(compare([old, new], names=["A", "B"]), width=100)
-    for told in ("1 of them have another input", "1 items only in A", "1 items only in B"):
+    for told in ("1 of them has another input", "1 item only in A", "1 item only in B"):
         assert told in text
     assert "Category changes" in text
 
@@ -141,12 +141,12 @@ def test_repeats_and_stale_folders_are_told(tmp_path):
     path = build(tmp_path, rows, repeats=2)
     (tmp_path / "00000000-0000-5000-8000-000000000000").mkdir()
     text = render_text(load_result(path), width=120)
-    assert "pass@2" in text and "pass^2" in text and "1 task folders belong to rows" in text
+    assert "pass@2" in text and "pass^2" in text and "1 task folder belongs to rows" in text
 
 
 def test_an_empty_run_still_has_a_report(tmp_path):
     result = load_result(build(tmp_path, [row("a", status="incomplete")]))
-    assert "1 rows, 0 succeeded, 1 incomplete" in render_text(result)
+    assert "1 row, 0 succeeded, 1 incomplete" in render_text(result)
     assert render_markdown(result).startswith("## ")
 
 

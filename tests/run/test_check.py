@@ -39,7 +39,7 @@ def test_a_run_that_can_begin_passes_and_leaves_no_trace(
         "agent",
     ]
     text = str(report)
-    assert "3 rows read; columns: id, q" in text or "1 rows read" in text
+    assert "3 rows read; columns: id, q" in text or "1 row read" in text
     assert "local-project/experiment_detail exists" in text
     assert "'pipe-line' can be read and previewed" in text
     assert "without a trace id" in text

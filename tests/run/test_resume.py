@@ -197,7 +197,7 @@ def test_new_and_changed_rows_are_run_and_old_ones_become_stale(
     assert counters(writable, record_id) == completed(3)
     assert result.counts.total == 3 and result.counts.stale == 2
     assert "2 task folders belong to rows that changed or left the plan" in caplog.text
-    assert "1 attempts in" in caplog.text
+    assert "1 attempt in" in caplog.text
     assert len(solutions(tmp_path)) == 5
 
 
@@ -376,7 +376,7 @@ def test_what_is_skipped_is_said_with_number_age_and_change_of_the_solution(
     run(config, answer, tmp_path)
     caplog.clear()
     run(config, answer, tmp_path)
-    (record,) = [r for r in caplog.records if "are not run again" in r.getMessage()]
+    (record,) = [r for r in caplog.records if "not run again" in r.getMessage()]
     assert record.levelno == logging.WARNING
     text = record.getMessage()
     assert text.startswith("3 attempts in {} ".format(tmp_path))
@@ -549,7 +549,7 @@ def test_a_part_delivers_and_gates_what_the_whole_still_owes(
     os.unlink(os.path.join(first.folder, "solution.json"))
     result = run(config, answer, tmp_path, item_ids=["5", "4"])
     assert (result.counts.total, result.counts.incomplete) == (5, 1)
-    assert "1 attempts outside this part of the dataset have no result yet" in caplog.text
+    assert "1 attempt outside this part of the dataset has no result yet" in caplog.text
     assert not gate(result).passed
     assert run(config, answer, tmp_path).counts.succeeded == 6
 
