@@ -53,7 +53,9 @@ class DrainNotice:
 
     def tell(self, delivery: Delivery) -> None:
         """Log the line if the wait has become one; called again and again while it lasts."""
-        if self._due_at is None or not (delivery.is_failing or self._clock() >= self._due_at):
+        if self._due_at is None or delivery.refusal is not None:
+            return  # what is refused for good is not waited for
+        if not (delivery.is_failing or self._clock() >= self._due_at):
             return
         self._due_at = None
         logger.warning(
