@@ -50,7 +50,10 @@ def given_cluster(
     """
     if settings.executor is None:
         return None
-    from .cluster import Cluster  # most runs stay on one machine
+    # most runs stay on one machine; the engine comes along, for between the record and its first
+    # row an import could swallow a Ctrl-C (Python drops what is raised within its import locks)
+    from . import pool  # noqa: F401
+    from .cluster import Cluster
 
     return Cluster(settings.executor, solution, facts, settings.task_timeout)
 

@@ -41,7 +41,8 @@ def slow(task):
 
 
 def gated(task):
-    """Answers once a file of the row's id exists; the test decides when."""
+    """Says that it began, and answers once a file of the row's id exists: the test decides when."""
+    open("began-{}".format(task.input["id"]), "w").close()
     while not os.path.exists("go-{}".format(task.input["id"])):
         time.sleep(0.01)
     return answer(task)

@@ -7,6 +7,7 @@ import os
 import pathlib
 import signal
 import sys
+import time
 from typing import Any, Iterator
 
 import cli_process
@@ -79,10 +80,9 @@ def test_ctrl_c_ends_a_run_whose_rows_do_not_end(work: pathlib.Path) -> None:
     process = cli_process.start(
         *("run", "agent.py:gated", "--local", "sums.jsonl", "--executor", "processes:2"), cwd=work
     )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "created" in line:
-            break
+    while not list(work.glob("began-*")):
+        assert process.poll() is None
+        time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130, out + err
