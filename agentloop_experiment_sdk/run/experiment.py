@@ -213,7 +213,13 @@ class ExperimentRun:
         assert api is not None
         record_id, due = opened.record.record_id, self._in_order(opened)
         flow = Flow(directory, self._reporter, settings, due, opened.tally)
-        writers = WriterPool(self._writer(opened), flow.written, min(2, settings.n_workers))
+        writers = WriterPool(
+            self._writer(opened),
+            flow.written,
+            settings.n_workers,
+            lambda: flow.starts.gathers,
+            slow=settings.fsync,
+        )
         facts = CallFacts(self._prepared, record_id, self._task_facts(), flow.starts.on_refusal)
         workers = Workers(
             settings.n_workers, settings.serial, settings.task_timeout, loop, self._cluster

@@ -94,7 +94,6 @@ class Flow:
         )
         self._skips = Skips()
         self._state = _State(deque(due))
-        self._window = 2 * settings.n_workers
         self.starts = Starts(settings, self._inbox, clock)
         self._began = clock()
         self._delivered = already_delivered(directory, self._state.due)
@@ -121,11 +120,10 @@ class Flow:
             lambda attempt, error: self._inbox.put(Dropped(attempt, error)),
         )
 
-    def written(
-        self, result: Result, saved: Optional[Saved], error: Optional[BaseException]
-    ) -> None:
-        """A writer is through with a result."""
-        self._inbox.put(Written(result, saved, error))
+    def written(self, batch: List[Written]) -> None:
+        """A writer is through with results."""
+        for message in batch:
+            self._inbox.put(message)
 
     def delivered(self, rows: List[Outgoing]) -> None:
         """SLS acknowledged rows."""
@@ -214,7 +212,8 @@ class Flow:
 
     def _fill(self) -> None:
         state = self._state
-        while state.due and state.in_flight < self._window and not state.stopping:
+        window = self.starts.window
+        while state.due and state.in_flight < window and not state.stopping:
             if not self.starts.may_start(state.due[0]):
                 return
             state.in_flight += 1
@@ -276,6 +275,7 @@ class Flow:
 
     def _pass_on(self, result: Result, saved: Saved) -> None:
         self._state.done_here += 1
+        self.starts.settled(saved.size)
         self._tally.add(saved)
         self._skips.add(saved, result.output.output)
         self._state.retrying.pop(saved.key, None)

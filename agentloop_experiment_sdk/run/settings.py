@@ -84,6 +84,11 @@ class RunSettings:
         """Who is told of events."""
         return tuple(item for item in (self.on_event, self.progress) if callable(item))
 
+    @property
+    def ends_early(self) -> bool:
+        """Whether failed rows may end the run, so that none should begin after the last allowed."""
+        return self.max_failures is not None or self.stop_if_first is not None
+
     def config_fields(self) -> Mapping[str, Any]:
         """What ``experiment_config`` of every row says."""
         fields = {"version": self.version, "parameters": dict(self.parameters)}

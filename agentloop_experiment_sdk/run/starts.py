@@ -12,6 +12,9 @@ from .messages import Answered, Refused
 from .settings import RunSettings
 
 LONGEST_WAIT_S = 1.0
+_SHORT_RUN = 100
+_AHEAD = 32
+_LARGE_BYTES = 65536
 
 OnRefusal = Callable[[Attempt, str, Optional[float]], None]
 
@@ -37,12 +40,36 @@ class Starts:
         self._inbox = inbox
         self._clock = clock
         self._adaptive = settings.fewest_workers is not None
+        self._n_workers = settings.n_workers
+        self._awaited = settings.ends_early or settings.on_event is not None
+        self._settled = 0
+        self._largest = 0
         self.pause = LONGEST_WAIT_S
 
     @property
     def limit(self) -> int:
         """How many attempts may run at once now."""
         return self._limits.limit
+
+    @property
+    def gathers(self) -> bool:
+        """Whether rows are settled a few at a time, with more attempts in the engine meanwhile.
+
+        To wake a thread for each row costs more than its files. It is done while somebody waits for
+        the row's news, in short runs, and where large answers would pile up.
+        """
+        awaited = self._awaited or self._limits.exact
+        return not awaited and self._settled >= _SHORT_RUN and self._largest <= _LARGE_BYTES
+
+    @property
+    def window(self) -> int:
+        """How many attempts may be in the engine and unsettled now."""
+        return 2 * self._n_workers + (_AHEAD if self.gathers else 0)
+
+    def settled(self, size: int) -> None:
+        """An attempt is on disk, with so many bytes."""
+        self._settled += 1
+        self._largest = max(self._largest, size)
 
     @property
     def on_refusal(self) -> Optional[OnRefusal]:

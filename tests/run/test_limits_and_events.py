@@ -503,26 +503,64 @@ def test_rows_run_repeat_by_repeat_in_the_order_of_the_dataset(
     assert order == [(str(r), str(n)) for r in range(3) for n in range(4)]
 
 
+@pytest.mark.parametrize(
+    ("length", "options", "most"),
+    [
+        # gathered: more attempts wait in the engine, and rows are looked at a few at a time
+        (10, {}, 6 + 32),
+        # not where somebody waits for each row's news, or answers are large and would pile up
+        (10, {"on_event": lambda event: None}, 6),
+        (10, {"max_failures": 5}, 6),
+        (10, {"stop_if_first": 5}, 6),
+        (100_000, {}, 6),
+    ],
+)
 def test_attempts_are_submitted_in_a_window(
-    local: LocalAgentLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local: LocalAgentLoop,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    length: int,
+    options: Dict[str, Any],
+    most: int,
 ) -> None:
+    from agentloop_experiment_sdk.run.tally import Tally
     from agentloop_experiment_sdk.run.threads import ThreadEngine
 
-    submitted, most, done = [0], [0], [0]
-    submit = ThreadEngine.submit
+    under_way: List[int] = []
+    done, submit, add = [0], ThreadEngine.submit, Tally.add
 
-    def counting(engine: ThreadEngine, attempt: Any) -> None:
-        submitted[0] += 1
-        most[0] = max(most[0], submitted[0] - done[0])
+    def submitted(engine: ThreadEngine, attempt: Any) -> None:
+        under_way.append(len(under_way) + 1 - done[0])
         submit(engine, attempt)
 
-    def on_event(event: Any) -> None:
-        if isinstance(event, AttemptDone):
-            done[0] += 1
+    def settled(tally: Tally, saved: Any) -> None:
+        done[0] += 1
+        add(tally, saved)
 
-    monkeypatch.setattr(ThreadEngine, "submit", counting)
-    run(config_for(local, 100), answer, tmp_path, n_workers=3, on_event=on_event)
-    assert submitted[0] == 100 and most[0] <= 6
+    monkeypatch.setattr(ThreadEngine, "submit", submitted)
+    monkeypatch.setattr(Tally, "add", settled)
+    result = run(
+        config_for(local, 250), lambda task: "x" * length, tmp_path, n_workers=3, **options
+    )
+    assert result.counts.succeeded == len(under_way) == 250
+    assert max(under_way[:100]) == 6 and max(under_way) == most
+
+
+def test_a_slow_disk_is_written_to_by_several_threads_and_no_row_is_lost(
+    local: LocalAgentLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agentloop_experiment_sdk.results.attempts import AttemptWriter
+
+    both, save = threading.Barrier(2), AttemptWriter.save
+
+    def slowly(writer: AttemptWriter, result: Any) -> Any:
+        # it ends only because a second thread writes, too
+        both.wait(CAP_S)
+        return save(writer, result)
+
+    monkeypatch.setattr(AttemptWriter, "save", slowly)
+    result = run(config_for(local, 40), answer, tmp_path, n_workers=2, fsync=True)
+    assert counters(local, result.record_id) == completed(40)
 
 
 def test_the_entry_points_work_inside_a_running_loop(local: LocalAgentLoop, tmp_path: Path) -> None:
