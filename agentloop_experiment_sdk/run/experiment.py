@@ -214,11 +214,7 @@ class ExperimentRun:
         record_id, due = opened.record.record_id, self._in_order(opened)
         flow = Flow(directory, self._reporter, settings, due, opened.tally)
         writers = WriterPool(
-            self._writer(opened),
-            flow.written,
-            settings.n_workers,
-            lambda: flow.starts.gathers,
-            slow=settings.fsync,
+            self._writer(opened), flow.written, settings.n_workers, lambda: flow.starts.gathers
         )
         facts = CallFacts(self._prepared, record_id, self._task_facts(), flow.starts.on_refusal)
         workers = Workers(

@@ -114,6 +114,7 @@ class _Child:
             streams.close_ends()
         streams.watch_exit(self.popen.pid)
         self.reason = ""
+        self._streams = streams
         self._exited = False
 
     def send(self, number: int) -> None:
@@ -133,6 +134,8 @@ class _Child:
         return self._exited
 
     def _has_exited(self) -> bool:
+        if self._streams.exit_is_watched:
+            return self._streams.exit_was_seen
         if not hasattr(os, "waitid"):
             return self.popen.poll() is not None
         try:
@@ -201,6 +204,7 @@ class _Streams:
         self._room = {1: limit, 2: limit}
         self._numbers: Dict[int, int] = {}
         self._exit_descriptor: Optional[int] = None
+        self.exit_was_seen = False
         self._look = _SHORTEST_LOOK
         self._poller = select.poll()
         try:
@@ -230,18 +234,26 @@ class _Streams:
         if self._exit_descriptor is not None:
             self._poller.register(self._exit_descriptor, select.POLLIN)
 
+    @property
+    def exit_is_watched(self) -> bool:
+        """Whether the end of the command wakes ``wait``."""
+        return self._exit_descriptor is not None
+
     def wait(self, seconds: float) -> None:
         """Serve what becomes ready within ``seconds``; returns early when the command ends."""
         if self._exit_descriptor is None:
             # nothing wakes us when the command ends: look again soon, then less often
             seconds = min(seconds, self._look)
             self._look = min(self._look * 2, _LONGEST_LOOK)
-        for descriptor, _ in self._poller.poll(math.ceil(min(seconds, _LONGEST_WAIT) * 1000)):
+        for descriptor, found in self._poller.poll(math.ceil(min(seconds, _LONGEST_WAIT) * 1000)):
             number = self._numbers.get(descriptor)
             if number is None:
                 self._poller.unregister(descriptor)  # ended, and ready from now on
+                self.exit_was_seen = True
             elif number == 0:
                 self._write(descriptor)
+            elif found == select.POLLHUP:
+                self._close_pipe(descriptor)
             else:
                 self._read(descriptor, number)
 

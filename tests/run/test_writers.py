@@ -2,14 +2,15 @@
 
 import itertools
 import threading
-from typing import Any, Dict, List, Optional
+import time
+from typing import Any, Callable, Dict, List
 
 import pytest
 
 from agentloop_experiment_sdk.models import Attempt, Result, SolutionOutput, Task
 from agentloop_experiment_sdk.results.journal import Saved
 from agentloop_experiment_sdk.run.messages import Written
-from agentloop_experiment_sdk.run.writers import BATCH, MOST_THREADS, WriterPool
+from agentloop_experiment_sdk.run.writers import BATCH, WriterPool
 
 CAP_S = 30.0
 
@@ -24,19 +25,20 @@ def entry(of: Result) -> Saved:
 
 
 class Disk:
-    """Writes nothing; counts who wrote, and may make each writer wait for others."""
+    """Writes nothing; counts who wrote. Helpers of the first thread wait for each other."""
 
-    def __init__(self, barrier: Optional[threading.Barrier] = None) -> None:
+    def __init__(self, threads: int = 1) -> None:
         self.threads: Dict[int, int] = {}
         self.names: List[str] = []
-        self._barrier = barrier
+        self._helpers = threading.Barrier(max(1, threads - 1))
 
     def save(self, what: Result) -> Saved:
         me = threading.get_ident()
+        is_first_of_helper = bool(self.threads) and me not in self.threads
         self.threads[me] = self.threads.get(me, 0) + 1
         self.names.append(what.attempt.task.id)
-        if self._barrier is not None:
-            self._barrier.wait(CAP_S)
+        if is_first_of_helper:
+            self._helpers.wait(CAP_S)
         if what.attempt.task.id == "t-13":
             raise OSError("no space")
         return entry(what)
@@ -63,6 +65,13 @@ class Told:
         return [item.result.attempt.task.id for batch in self.batches for item in batch]
 
 
+def wait_for(condition: Callable[[], bool]) -> None:
+    limit = time.monotonic() + CAP_S
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.001)
+
+
 def pool_of(disk: Disk, told: Told, n_workers: int = 8, **more: Any) -> WriterPool:
     return WriterPool(disk, told, n_workers, **more)  # type: ignore[arg-type]
 
@@ -79,39 +88,65 @@ def test_one_thread_writes_while_the_disk_is_quick() -> None:
     assert max(map(len, told.batches)) == 1
 
 
-@pytest.mark.parametrize(("n_workers", "helping"), [(8, MOST_THREADS), (2, 2), (1, 1)])
-def test_more_threads_help_where_the_disk_is_slow(n_workers: int, helping: int) -> None:
-    ticks = itertools.count()
-    # whoever writes waits until all helpers write: without them it would never end
-    disk, told = Disk(threading.Barrier(helping)), Told(40 * helping)
-    slow = pool_of(disk, told, n_workers, slow=True, clock=lambda: float(next(ticks)))
-    slow.start()
-    for number in range(100, 100 + 40 * helping):
-        slow.put(result(number))
-    slow.close()
+@pytest.mark.parametrize(
+    ("took_s", "n_workers", "helping"),
+    [(0.0002, 8, 1), (0.001, 8, 2), (0.001, 1, 2), (1.0, 16, 8)],
+)
+def test_more_threads_help_where_writing_is_slow_and_holds_the_run_up(
+    took_s: float, n_workers: int, helping: int
+) -> None:
+    ticks, told = itertools.count(), Told(400)
+    # a helper waits with its first result until all have come; the first thread goes on
+    disk = Disk(helping)
+    pool = pool_of(disk, told, n_workers, clock=lambda: next(ticks) * took_s)
+    for number in range(100, 500):
+        pool.put(result(number))
+    pool.start()
     assert told.all.wait(CAP_S)
+    pool.close()
     assert len(disk.threads) == helping
 
 
-def test_a_disk_counts_as_slow_after_several_slow_writes_in_a_row() -> None:
-    clock, told, disk = [0.0], Told(31), Disk()
-    takes = iter([1.0] * 15 + [0.0] + [1.0] * 15)
-
-    def now() -> float:
-        return clock[0]
+def test_one_quick_write_among_slow_ones_says_that_the_disk_is_quick() -> None:
+    now, told, disk = [0.0], Told(62), Disk()
+    takes = itertools.cycle([1.0] * 15 + [0.0])
 
     def save(what: Result) -> Saved:
-        clock[0] += next(takes)
+        now[0] += next(takes)
         return Disk.save(disk, what)
 
-    pool = pool_of(disk, told, clock=now)
+    pool = pool_of(disk, told, clock=lambda: now[0])
     disk.save = save  # type: ignore[method-assign]
-    pool.start()
-    for number in range(100, 131):
+    for number in range(100, 162):
         pool.put(result(number))
-    pool.close()
+    pool.start()
     assert told.all.wait(CAP_S)
+    pool.close()
     assert len(disk.threads) == 1
+
+
+def test_a_slow_disk_that_keeps_up_needs_no_help() -> None:
+    ticks, disk = itertools.count(), Disk()
+    told = Told(40)
+    pool = pool_of(disk, told, clock=lambda: float(next(ticks)))
+    pool.start()
+    for number in range(100, 140):
+        pool.put(result(number))
+        wait_for(lambda count=number - 99: len(told.names) == count)
+    pool.close()
+    assert len(disk.threads) == 1
+
+
+def test_what_comes_after_the_end_is_not_written() -> None:
+    told, disk = Told(1), Disk()
+    pool = pool_of(disk, told)
+    pool.put(result(1))
+    pool.close()
+    pool.put(result(2))
+    pool.start()
+    assert told.all.wait(CAP_S)
+    wait_for(lambda: not any(t.name == "agentloop-writer" for t in threading.enumerate()))
+    assert told.names == ["t-1"]
 
 
 def test_gathered_results_are_told_together_and_none_is_left_at_the_end() -> None:
