@@ -64,7 +64,8 @@ class Starts:
     @property
     def window(self) -> int:
         """How many attempts may be in the engine and unsettled now."""
-        return 2 * self._n_workers + (_AHEAD if self.gathers else 0)
+        unsettled = max(self._n_workers, _AHEAD) if self.gathers else self._n_workers
+        return self._n_workers + unsettled
 
     def settled(self, size: int) -> None:
         """An attempt is on disk, with so many bytes."""

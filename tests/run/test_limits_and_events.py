@@ -508,7 +508,7 @@ def test_rows_run_repeat_by_repeat_in_the_order_of_the_dataset(
     ("length", "options", "most"),
     [
         # gathered: more attempts wait in the engine, and rows are looked at a few at a time
-        (10, {}, 6 + 32),
+        (10, {}, 3 + 32),
         # not where somebody waits for each row's news, or answers are large and would pile up
         (10, {"on_event": lambda event: None}, 6),
         (10, {"max_failures": 5}, 6),
