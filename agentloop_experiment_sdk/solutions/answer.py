@@ -24,6 +24,7 @@ class HttpAnswer:
         usage: ``input_tokens``, ``output_tokens``, ``total_tokens`` and perhaps ``model``.
         ttft_ms: Milliseconds from the call's begin to the first content of a stream.
         streamed: Whether the answer was an event stream.
+        traceback: Where the user's own code failed on the answer; None if it did not.
         facts: Method, URL, status, headers and attempts, redacted, for ``meta["http"]``.
     """
 
@@ -38,6 +39,7 @@ class HttpAnswer:
     usage: Optional[Dict[str, Any]] = None
     ttft_ms: Optional[float] = None
     streamed: bool = False
+    traceback: Optional[str] = None
     facts: Dict[str, Any] = field(default_factory=dict)
 
     def meta(self) -> Dict[str, Any]:
@@ -48,6 +50,7 @@ class HttpAnswer:
             ("traceId", self.trace_id),
             ("usage", self.usage),
             ("ttft_ms", self.ttft_ms),
+            ("traceback", self.traceback),
         )
         meta.update((name, value) for name, value in named if value is not None)
         return meta

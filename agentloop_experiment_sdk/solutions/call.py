@@ -251,7 +251,7 @@ def failure_from(error: BaseException, output: Any = "") -> SolutionOutput:
         error: Any exception; ``SystemExit`` and ``CancelledError`` are failures of the row too.
         output: What was answered before it was raised.
     """
-    meta: Dict[str, Any] = {"traceback": _traceback(error), **refusal_of(error)}
+    meta: Dict[str, Any] = {"traceback": user_traceback(error), **refusal_of(error)}
     return SolutionOutput.failure(type(error).__name__, _message(error), meta, output)
 
 
@@ -264,8 +264,8 @@ def _message(error: BaseException) -> str:
         return "its message cannot be read: str() of the exception raised"
 
 
-def _traceback(error: BaseException) -> str:
-    """The end of the traceback, without our own frames above the user's code."""
+def user_traceback(error: BaseException) -> str:
+    """The end of a traceback, without our own frames above the user's code, and redacted."""
     first = error.__traceback__
     while first is not None and first.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         first = first.tb_next

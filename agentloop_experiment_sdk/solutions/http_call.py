@@ -7,9 +7,9 @@ from typing import Any, Callable, Optional
 
 from ..models import HttpRequestSpec, SolutionOutput, Task
 from ..tracing import task_members
+from .call import failure_from
 from .client import HttpClient
 from .options import HttpOptions
-from .redact import redact_error
 
 PreHook = Optional[Callable[[], Any]]
 
@@ -47,7 +47,7 @@ class HttpSolution:
                     )
                 )
         except Exception as error:
-            return SolutionOutput.failure(type(error).__name__, redact_error(str(error)))
+            return failure_from(error)
         if pre_hook is not None:
             pre_hook()
         return self._client.exchange(spec, members=task_members(task)).to_output()

@@ -10,8 +10,9 @@ from typing import Any, Dict, List, Mapping, Optional
 from ..jsontext import sls_text
 from ..models import HttpRequestSpec
 from .answer import HttpAnswer
+from .call import user_traceback
 from .content import error_text
-from .faults import PROTOCOL_ERROR, REDIRECT_ERROR, STATUS_ERROR, ExchangeFault
+from .faults import EXTRACTOR_ERROR, PROTOCOL_ERROR, REDIRECT_ERROR, STATUS_ERROR, ExchangeFault
 from .reading import Content
 from .redact import redact_error, redact_headers, redact_text, redact_url
 from .request import WireRequest
@@ -86,8 +87,15 @@ def answered(
         usage=meter.usage,
         ttft_ms=content.ttft_ms,
         streamed=content.streamed,
+        traceback=_traceback(record, fault),
         facts=facts,
     )
+
+
+def _traceback(record: CallRecord, fault: Optional[ExchangeFault]) -> Optional[str]:
+    if fault is None or fault.error_type != EXTRACTOR_ERROR or fault.__cause__ is None:
+        return None
+    return record.told(user_traceback(fault.__cause__))
 
 
 def unanswered(record: CallRecord, fault: ExchangeFault) -> HttpAnswer:

@@ -80,9 +80,18 @@ def test_what_a_builder_does_wrong_fails_the_row(builder: Any, error_type: str) 
     assert hooks == []
 
 
-def test_a_body_builder_that_raises_fails_the_row() -> None:
-    solution = http_solution_with(URL, body_builder=lambda task: task.input["missing"])
-    assert solution(a_task()).meta["error_type"] == "KeyError"
+def test_a_body_builder_that_raises_fails_the_row_and_its_line_is_shown() -> None:
+    def body_of(task: Task) -> Any:
+        return task.input["missing"]
+
+    for solution in (
+        http_solution_with(URL, body_builder=body_of),
+        http_solution(lambda task: HttpRequestSpec(URL, json=body_of(task))),
+    ):
+        meta = solution(a_task()).meta
+        assert meta["error_type"] == "KeyError"
+        assert 'return task.input["missing"]' in meta["traceback"]
+        assert "in body_of" in meta["traceback"] and "http_call" not in meta["traceback"]
 
 
 def test_a_body_builder_may_build_no_body() -> None:

@@ -166,11 +166,27 @@ def test_what_is_no_text_is_added_as_json() -> None:
 
 def test_an_extractor_that_fails_fails_the_row_and_keeps_the_text() -> None:
     text = event({"choices": [{"delta": {"content": "Hi"}}]}) + event({"choices": []})
-    output = streamed(text, lambda data: data["choices"][0]["delta"]["content"])
+
+    def content(data: Any) -> Any:
+        return data["choices"][0]["delta"]["content"]
+
+    output = streamed(text, content)
     assert not output.success
+    assert "in content" in output.meta["traceback"]
+    assert "stream.py" not in output.meta["traceback"]
     assert output.meta["error_type"] == "ChunkExtractorError"
     assert "IndexError" in output.meta["error_message"]
     assert output.output == "Hi"
+
+
+def test_the_traceback_of_an_extractor_holds_no_secret_of_the_request() -> None:
+    def extract(data: Any) -> Any:
+        raise ValueError("cannot read " + data["echo"])
+
+    headers = {"Authorization": "Bearer abcdef1234567890"}
+    output = streamed(event({"echo": "abcdef1234567890"}), extract, headers=headers)
+    assert "cannot read ***" in output.meta["traceback"]
+    assert "abcdef1234567890" not in repr(output.meta)
 
 
 def test_an_extractor_that_exits_fails_the_row_and_keeps_the_text() -> None:
