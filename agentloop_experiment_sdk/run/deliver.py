@@ -145,7 +145,7 @@ class _Sending:
             Callbacks(flow.delivered, flow.undeliverable),
             directory.read_pipeline(),
         )
-        flow.connect(_NoEngine(), _NoEngine(), dispatch)
+        flow.connect(_NoEngine(), dispatch)
         flow.run(due)
         if flow.error is not None:
             raise flow.error
@@ -169,7 +169,7 @@ class _NoReport(RecordReporter):
 
 
 class _NoEngine:
-    """Stands for engine and writers: nothing is run or written by ``deliver``."""
+    """Stands for an engine: nothing is run by ``deliver``."""
 
     def submit(self, attempt: Attempt) -> None:
         """Never called."""

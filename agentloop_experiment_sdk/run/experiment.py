@@ -213,9 +213,7 @@ class ExperimentRun:
         assert api is not None
         record_id, due = opened.record.record_id, self._in_order(opened)
         flow = Flow(directory, self._reporter, settings, due, opened.tally)
-        writers = WriterPool(
-            self._writer(opened), flow.written, settings.n_workers, lambda: flow.starts.gathers
-        )
+        writers = WriterPool(self._writer(opened), flow.written, settings.n_workers, flow.pace)
         facts = CallFacts(self._prepared, record_id, self._task_facts(), flow.starts.on_refusal)
         workers = Workers(
             settings.n_workers, settings.serial, settings.task_timeout, loop, self._cluster
@@ -223,10 +221,10 @@ class ExperimentRun:
         engine = make_engine(self._solution, facts, flow.outlet(writers), workers)
         scorer = self._scorer(directory, opened.tasks)
         scoring = ScoringPool(scorer, flow.scored) if scorer else None
-        flow.connect(engine, writers, self._dispatch(opened, flow), scoring)
+        flow.connect(engine, self._dispatch(opened, flow), writers, scoring)
         self._reporter.begin(opened.tally.counts, announce=not opened.record.taken_up)
-        writers.start()
         self._loading.join()
+        writers.start()
         self._flow = flow
         if self._stop_asked:
             flow.stop()

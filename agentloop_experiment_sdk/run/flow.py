@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Protocol, Sequence, Set
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Sequence, Set
 
 from ..models import Attempt, Result
 from ..results.delivery import Outgoing
@@ -25,6 +25,7 @@ from .engine import Engine, Outlet
 from .events import AttemptDone, Event, Progress, RowsDelivered, tell
 from .leftovers import already_delivered
 from .messages import Answered, Delivered, Dropped, Refused, Scored, Stop, Undeliverable, Written
+from .pace import Pace
 from .reporter import RecordReporter
 from .scoring import ScoringPool
 from .settings import RunSettings
@@ -37,14 +38,6 @@ logger = logging.getLogger(__name__)
 RUNNING_GRACE_S = 2.0
 _BATCH = 512
 _TICK_S = 0.05
-
-
-class Closes(Protocol):
-    """Something that has to be closed when the run is over."""
-
-    def close(self) -> None:
-        """Let go of its threads."""
-        ...
 
 
 @dataclass
@@ -95,6 +88,7 @@ class Flow:
         self._skips = Skips()
         self._state = _State(deque(due))
         self.starts = Starts(settings, self._inbox, clock)
+        self.pace = Pace(settings.n_workers, awaited=settings.awaits_each_row or self.starts.exact)
         self._began = clock()
         self._delivered = already_delivered(directory, self._state.due)
         self._in_sls: Set[Key] = set()
@@ -103,8 +97,8 @@ class Flow:
     def connect(
         self,
         engine: Engine,
-        writers: Closes,
         dispatch: Dispatch,
+        writers: Optional[WriterPool] = None,
         scoring: Optional[ScoringPool] = None,
     ) -> None:
         """Set those that report to this flow; they need it, and it needs them."""
@@ -212,8 +206,7 @@ class Flow:
 
     def _fill(self) -> None:
         state = self._state
-        window = self.starts.window
-        while state.due and state.in_flight < window and not state.stopping:
+        while state.due and state.in_flight < self.pace.window and not state.stopping:
             if not self.starts.may_start(state.due[0]):
                 return
             state.in_flight += 1
@@ -258,16 +251,17 @@ class Flow:
     def _settle(self, messages: List[Written]) -> None:
         """Journal the attempts that are on disk, count them and hand their rows on."""
         self._state.in_flight -= len(messages)
-        written = [(message.result, message.saved) for message in messages if message.saved]
+        written = [(item.result, item.saved, item.seconds) for item in messages if item.saved]
         for message in messages:
             if message.error is not None:
                 self._begin_stop(unwritable(self._directory.path, message.error))
         try:
-            self._directory.note_saved([saved for _, saved in written], fsync=self._settings.fsync)
+            self._directory.note_saved([row[1] for row in written], fsync=self._settings.fsync)
         except OSError as error:
             self._begin_stop(unwritable(self._directory.path, error))
             return
-        for result, saved in written:
+        for result, saved, seconds in written:
+            self.pace.settled(saved, seconds)
             self._pass_on(result, saved)
         if written:
             self._reporter.advance(self._tally.counts)
@@ -275,7 +269,6 @@ class Flow:
 
     def _pass_on(self, result: Result, saved: Saved) -> None:
         self._state.done_here += 1
-        self.starts.settled(saved.size)
         self._tally.add(saved)
         self._skips.add(saved, result.output.output)
         self._state.retrying.pop(saved.key, None)
@@ -376,7 +369,8 @@ class Flow:
 
     def _close(self) -> None:
         self._dispatch.close()
-        self._writers.close()
+        if self._writers is not None:
+            self._writers.close(self.grace_left)
         if self._scoring is not None:
             self._scoring.close()
 

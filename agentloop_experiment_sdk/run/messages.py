@@ -13,11 +13,12 @@ from .limits import Signal
 
 @dataclass(frozen=True)
 class Written:
-    """A result and its journal entry, or why it could not be written."""
+    """A result and its journal entry, or why it could not be written; ``seconds`` it took."""
 
     result: Result
     saved: Optional[Saved]
     error: Optional[BaseException]
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -105,10 +105,10 @@ def progress_bar() -> Optional[Listener]:
     except ImportError:
         logger.info("Install the extra [progress] for a progress bar.")
         return None
-    return _Bar(tqdm)
+    return ProgressBar(tqdm)
 
 
-class _Bar:
+class ProgressBar:
     """Draws ``Progress`` events on a tqdm bar."""
 
     def __init__(self, tqdm: Any) -> None:
@@ -117,6 +117,7 @@ class _Bar:
         self._change: Optional[LimitChanged] = None
 
     def __call__(self, event: Event) -> None:
+        """Draw what changed."""
         if isinstance(event, Progress):
             if self._bar is None:
                 self._bar = self._tqdm(total=event.total, unit="row", dynamic_ncols=True)

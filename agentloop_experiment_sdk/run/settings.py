@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, T
 from ..errors import ConfigurationError
 from .events import Event
 from .limits import AUTO, AUTO_BEGIN
-from .progress import Listener, progress_listener
+from .progress import Listener, ProgressBar, ProgressLog, progress_listener
 
 COMPLETE, HOLD = "complete", "hold"
 
@@ -85,9 +85,11 @@ class RunSettings:
         return tuple(item for item in (self.on_event, self.progress) if callable(item))
 
     @property
-    def ends_early(self) -> bool:
-        """Whether failed rows may end the run, so that none should begin after the last allowed."""
-        return self.max_failures is not None or self.stop_if_first is not None
+    def awaits_each_row(self) -> bool:
+        """Whether something waits for the news of each row: a listener of the user's, or an end of
+        the run that failed rows bring about."""
+        listens = any(not isinstance(item, (ProgressLog, ProgressBar)) for item in self.listeners())
+        return listens or self.max_failures is not None or self.stop_if_first is not None
 
     def config_fields(self) -> Mapping[str, Any]:
         """What ``experiment_config`` of every row says."""

@@ -12,9 +12,6 @@ from .messages import Answered, Refused
 from .settings import RunSettings
 
 LONGEST_WAIT_S = 1.0
-_SHORT_RUN = 100
-_AHEAD = 32
-_LARGE_BYTES = 65536
 
 OnRefusal = Callable[[Attempt, str, Optional[float]], None]
 
@@ -40,10 +37,6 @@ class Starts:
         self._inbox = inbox
         self._clock = clock
         self._adaptive = settings.fewest_workers is not None
-        self._n_workers = settings.n_workers
-        self._awaited = settings.ends_early or settings.on_event is not None
-        self._settled = 0
-        self._largest = 0
         self.pause = LONGEST_WAIT_S
 
     @property
@@ -52,25 +45,9 @@ class Starts:
         return self._limits.limit
 
     @property
-    def gathers(self) -> bool:
-        """Whether rows are settled a few at a time, with more attempts in the engine meanwhile.
-
-        To wake a thread for each row costs more than its files. It is done while somebody waits for
-        the row's news, in short runs, and where large answers would pile up.
-        """
-        awaited = self._awaited or self._limits.exact
-        return not awaited and self._settled >= _SHORT_RUN and self._largest <= _LARGE_BYTES
-
-    @property
-    def window(self) -> int:
-        """How many attempts may be in the engine and unsettled now."""
-        unsettled = max(self._n_workers, _AHEAD) if self.gathers else self._n_workers
-        return self._n_workers + unsettled
-
-    def settled(self, size: int) -> None:
-        """An attempt is on disk, with so many bytes."""
-        self._settled += 1
-        self._largest = max(self._largest, size)
+    def exact(self) -> bool:
+        """Whether a start may wait for what the flow hears, which must then be told at once."""
+        return self._limits.exact
 
     @property
     def on_refusal(self) -> Optional[OnRefusal]:

@@ -5,20 +5,16 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections import deque
-from typing import Callable, Deque, Iterator, List, Optional
+from typing import Callable, List, Optional
 
 from ..models import Result
 from ..results.attempts import AttemptWriter
 from .messages import Written
+from .pace import BLOCK, Pace
 
 GATHER_S = 0.002
-BATCH = 16
-BEHIND = 8
-THREADS = ((0.0003, 2), (0.01, 8))
-"""How many threads write where even the quickest of the last writes took so many seconds: on a disk
-that is busy, and on a network's."""
-_LAST = 16
+_LONGEST_BATCH_S = 0.01
+_BEHIND = 8
 
 
 class WriterPool:
@@ -30,10 +26,9 @@ class WriterPool:
     Args:
         writer: Writes one attempt.
         written: Called from a writer thread; each result comes once.
-        n_workers: How many attempts run at once; with as many waiting to be written, at least,
-            writing holds the run up.
-        gathers: Whether rows are now written a few at a time, so that no thread is woken for each:
-            that costs as much as a row's files.
+        n_workers: How many attempts run at once; with as many waiting to be written, writing holds
+            the run up.
+        pace: Whether results are gathered, and how many threads may write.
         clock, sleep: Seconds.
     """
 
@@ -42,81 +37,86 @@ class WriterPool:
         writer: AttemptWriter,
         written: Callable[[List[Written]], None],
         n_workers: int,
-        gathers: Callable[[], bool] = lambda: False,
+        pace: Pace,
         *,
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._writer = writer
         self._written = written
-        self._behind = min(BEHIND, n_workers)
-        self._gathers = gathers
+        self._behind = min(_BEHIND, n_workers)
+        self._pace = pace
         self._clock = clock
         self._sleep = sleep
         self._due: queue.SimpleQueue[Optional[Result]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads: List[threading.Thread] = []
         self._closed = False
-        self._threads = 0
-        self._last: Deque[float] = deque(maxlen=_LAST)
+        self._given_up = False
 
     def start(self) -> None:
         """Start the first thread."""
-        self._start_thread()
+        self._add_thread(1)
 
     def put(self, result: Result) -> None:
-        """Take a result; returns at once. After ``close`` it is too late: the directory may be
-        another run's by now."""
+        """Take a result; returns at once. It is dropped after ``close``, as too late."""
         if not self._closed:
             self._due.put(result)
 
-    def close(self) -> None:
-        """End the threads once what they have is written."""
+    def close(self, patience: float) -> None:
+        """End the threads once all is written; waits for them at most ``patience`` seconds.
+
+        What is not begun after half of them is dropped: the directory may be another run's soon.
+        """
         self._closed = True
         self._due.put(None)
+        self._join(patience / 2)
+        self._given_up = True
+        self._join(patience / 2)
 
-    def _start_thread(self) -> None:
-        self._threads += 1
-        threading.Thread(target=self._work, name="agentloop-writer", daemon=True).start()
+    def _join(self, seconds: float) -> None:
+        ends = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, ends - time.monotonic()))
+
+    def _add_thread(self, most: int) -> None:
+        with self._lock:
+            if len(self._threads) < most:
+                thread = threading.Thread(target=self._work, name="agentloop-writer", daemon=True)
+                thread.start()
+                self._threads.append(thread)
 
     def _work(self) -> None:
         while True:
-            batch = self._next_batch()
-            if not batch:
-                self._due.put(None)  # for the next thread
+            result = self._due.get()
+            if result is None or self._given_up:
+                self._due.put(None)  # the other threads end, too
                 return
-            self._written([self._save(result) for result in batch])
-            if self._due.qsize() >= self._behind and self._threads < self._most:
-                self._start_thread()
+            self._written(self._batch(result))
+            if self._due.qsize() >= self._behind:
+                self._get_help()
 
-    @property
-    def _most(self) -> int:
-        """How many threads may write. One slow write says nothing: its thread may have waited for
-        the interpreter."""
-        quickest = min(self._last) if len(self._last) == _LAST else 0.0
-        worth = [count for seconds, count in THREADS if quickest > seconds]
-        return worth[-1] if worth else 1
-
-    def _next_batch(self) -> List[Result]:
-        """The results to write next, at least one; none when the pool was closed."""
-        first = self._due.get()
-        if first is None:
-            return []
-        batch = [first]
-        if self._gathers():
-            if self._due.empty():
-                self._sleep(GATHER_S)
-            batch += self._more()
+    def _batch(self, result: Optional[Result]) -> List[Written]:
+        """Write a result, and while results are gathered those that follow; each once."""
+        if self._pace.gathers and self._due.empty():
+            self._sleep(GATHER_S)
+        ends = self._clock() + _LONGEST_BATCH_S
+        batch: List[Written] = []
+        while result is not None:
+            batch.append(self._save(result))
+            full = len(batch) >= BLOCK or self._clock() >= ends
+            stops = full or self._given_up or not self._pace.gathers
+            result = None if stops else self._next()
         return batch
 
-    def _more(self) -> Iterator[Result]:
-        for _ in range(BATCH - 1):
-            try:
-                result = self._due.get_nowait()
-            except queue.Empty:
-                return
-            if result is None:
-                self._due.put(None)  # the end comes after this batch
-                return
-            yield result
+    def _next(self) -> Optional[Result]:
+        try:
+            result = self._due.get_nowait()
+        except queue.Empty:
+            return None
+        if result is None:
+            self._due.put(None)  # for the next look
+        return result
 
     def _save(self, result: Result) -> Written:
         began = self._clock()
@@ -124,5 +124,10 @@ class WriterPool:
             saved = self._writer.save(result)
         except BaseException as error:
             return Written(result, None, error)
-        self._last.append(self._clock() - began)
-        return Written(result, saved, None)
+        return Written(result, saved, None, self._clock() - began)
+
+    def _get_help(self) -> None:
+        try:
+            self._add_thread(self._pace.writers)
+        except RuntimeError:  # the system allows no more threads: it takes longer without
+            pass

@@ -40,14 +40,11 @@ class HttpSolution:
         """Call the agent for ``task``; ``pre_hook`` is called right before."""
         try:
             spec = self._build_request(task)
-            if not isinstance(spec, HttpRequestSpec):
-                raise TypeError(
-                    "build_request must return an HttpRequestSpec, not {}".format(
-                        type(spec).__name__
-                    )
-                )
         except Exception as error:
             return failure_from(error)
+        if not isinstance(spec, HttpRequestSpec):
+            message = "build_request must return an HttpRequestSpec, not " + type(spec).__name__
+            return SolutionOutput.failure("TypeError", message)
         if pre_hook is not None:
             pre_hook()
         return self._client.exchange(spec, members=task_members(task)).to_output()

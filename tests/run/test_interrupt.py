@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
@@ -28,6 +30,7 @@ from run_support import (
 
 from agentloop_experiment_sdk import Experiment, RecordCreated, Task, load_result
 from agentloop_experiment_sdk.local import LocalAgentLoop
+from agentloop_experiment_sdk.results.attempts import AttemptWriter
 
 WORKERS = 4
 
@@ -168,6 +171,21 @@ def test_an_unreachable_agentloop_does_not_hold_an_interrupted_run(
     assert_the_rest_runs(local, config, tmp_path, 50)
 
 
+def test_ctrl_c_while_quick_rows_are_gathered_loses_no_answer(
+    local: LocalAgentLoop, tmp_path: Path
+) -> None:
+    config = config_for(local, 1000)
+    with Program(config, tmp_path, options={"n_workers": WORKERS}) as program:
+        program.wait_for_calls(300)
+        program.interrupt()
+        assert program.end() == 130, program.stderr
+    called = list(program.calls)
+    assert assert_put_in_order(local, tmp_path, 1000) == len(called) < 1000
+    with Program(config, tmp_path, options={"n_workers": WORKERS}) as program:
+        assert program.end() == 0, program.stderr
+    assert sorted(called + program.calls) == sorted(str(n) for n in range(1000))
+
+
 # ---------------------------------------------------------------------- stop()
 
 
@@ -302,6 +320,35 @@ def test_stop_from_a_listener(local: LocalAgentLoop, tmp_path: Path) -> None:
     result = experiments[0].run()
     assert result.status == "interrupted" and 1 <= result.counts.succeeded < 50
     assert assert_put_in_order(local, tmp_path, 50) == result.counts.succeeded
+
+
+def test_a_run_that_is_stopped_on_a_slow_disk_writes_nothing_into_the_next(
+    local: LocalAgentLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, saved, is_slow = AttemptWriter.save, [0], [True]
+
+    def slowly(writer: AttemptWriter, result: Any) -> Any:
+        saved[0] += 1
+        if is_slow[0] and saved[0] > 100:
+            if saved[0] == 110:
+                first.experiment.stop()
+            time.sleep(0.2)
+        return save(writer, result)
+
+    monkeypatch.setattr(AttemptWriter, "save", slowly)
+    config = config_for(local, 300)
+    first = Started(Experiment(config, lambda task: "first", tmp_path, n_workers=1, stop_grace=4.0))
+    assert first.result().status == "interrupted"
+    is_slow[0] = False
+    on_disk = len(solutions(tmp_path))
+    second = run(config, lambda task: "second", tmp_path)
+    assert second.counts.succeeded == 300 and on_disk < 300
+    told: Dict[str, str] = {}
+    for row in local.rows(second.record_id):
+        told[row["task_id"]] = row["experiment_output"]
+    kept = {path.parts[-3]: json.loads(path.read_text())["output"] for path in solutions(tmp_path)}
+    assert kept == told
+    assert list(kept.values()).count("first") == on_disk
 
 
 def test_a_row_that_waits_for_its_retry_is_kept_as_it_failed(

@@ -27,6 +27,7 @@ from run_support import (
 
 from agentloop_experiment_sdk import load_result
 from agentloop_experiment_sdk.local import LocalAgentLoop
+from agentloop_experiment_sdk.run.pace import AHEAD
 
 ROWS, WORKERS = 200, 8
 Key = Tuple[str, str, str]
@@ -127,6 +128,28 @@ def test_a_run_that_is_killed_again_and_again_comes_to_its_end(
     assert len(calls) - 60 <= kills * 2 * 4
     (record_id,) = local.records()
     assert counters(local, record_id) == completed(60)
+    assert {row["dataset.id"] for row in local.rows(record_id)} == set(calls)
+
+
+def test_of_quick_rows_that_were_gathered_at_the_kill_a_bounded_number_runs_again(
+    local: LocalAgentLoop, tmp_path: Path
+) -> None:
+    rows, workers = 1000, 2
+    config = config_for(local, rows)
+    calls: List[str] = []
+    for after in (400, 300):
+        with Program(config, tmp_path, options={"n_workers": workers}) as program:
+            program.wait_for_calls(after)
+            program.kill()
+        calls += program.calls
+    with Program(config, tmp_path, options={"n_workers": workers}) as program:
+        assert program.end() == 0, program.stderr
+    calls += program.calls
+    assert set(calls) == {str(n) for n in range(rows)}
+    # those that ran, were answered but not saved, or whose line was not read when it was killed
+    assert len(calls) - rows <= 2 * (workers + AHEAD)
+    (record_id,) = local.records()
+    assert counters(local, record_id) == completed(rows)
     assert {row["dataset.id"] for row in local.rows(record_id)} == set(calls)
 
 

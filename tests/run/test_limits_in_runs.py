@@ -20,7 +20,7 @@ from agentloop_experiment_sdk.local import LocalAgentLoop
 from agentloop_experiment_sdk.models import Task
 from agentloop_experiment_sdk.run import limits, starts
 from agentloop_experiment_sdk.run.events import LimitChanged, Progress
-from agentloop_experiment_sdk.run.progress import ProgressLog, _Bar
+from agentloop_experiment_sdk.run.progress import ProgressBar, ProgressLog
 from agentloop_experiment_sdk.run.settings import RunSettings, concurrency
 from agentloop_experiment_sdk.scope import AttemptScope
 from agentloop_experiment_sdk.solutions.call import failure_from
@@ -221,7 +221,7 @@ def test_the_bar_shows_why_the_limit_is_what_it_is() -> None:
         def update(self, _: int) -> None:
             pass
 
-    bar = _Bar(FakeBar)
+    bar = ProgressBar(FakeBar)
     bar(Progress(10, 1, 0, 0, 0, limit=20))
     bar(LimitChanged(20, 16, "429"))
     bar(Progress(10, 2, 0, 0, 0, limit=16))

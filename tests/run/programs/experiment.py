@@ -40,7 +40,7 @@ def main(job: Dict[str, Any]) -> int:
         AgentLoopConfig(**job["config"]),
         SOLUTIONS[job["solution"]](job),
         job["path"],
-        on_event=on_event,
+        on_event=on_event if tell else None,
         progress=False,
         **job.get("options", {}),
     )
