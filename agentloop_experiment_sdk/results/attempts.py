@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -57,6 +58,11 @@ class AttemptWriter:
         self._stamp = stamp
         self._fsync = fsync
         self._described: Set[str] = set()
+        self._closed = False
+
+    def close(self) -> None:
+        """From now on no attempt gets done: its directory may soon be another run's."""
+        self._closed = True
 
     def save(self, result: Result) -> Saved:
         """Write the attempt and return its journal entry.
@@ -64,6 +70,7 @@ class AttemptWriter:
         Raises:
             OSError: The files could not be written; the attempt is not done.
         """
+        self._check_open()
         attempt = result.attempt
         folder = layout.attempt_folder(self._root, attempt.task.id, attempt.repeat_id)
         if not self._make_folder(attempt.task, folder):
@@ -74,8 +81,13 @@ class AttemptWriter:
             layout.write_json(path, _stats(usage), indent=None, fsync=self._fsync)
         data = jsontext.dumps(self._solution(result)).encode("utf-8")
         path = os.path.join(folder, layout.SOLUTION_FILE)
+        self._check_open()  # again: the disk may have taken its time
         layout.write_atomically(path, data, fsync=self._fsync)
         return _saved(result, len(data), usage)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise OSError(errno.EBADF, "the run that wrote here is over", self._root)
 
     def _make_folder(self, task: Task, folder: str) -> bool:
         """Make the attempt's folder, and describe its task; False when it was there."""

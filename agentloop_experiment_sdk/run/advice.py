@@ -32,8 +32,9 @@ def undelivered_message(directory: ResultsDirectory, count: int) -> str:
 
 def left_behind_message(count: int) -> str:
     """What to log when a run that was ended early does not wait for its last rows."""
-    rows = counted(count, "running row")
-    return "{} did not end and {} left behind.".format(rows, "is" if count == 1 else "are")
+    return "{} did not end, or not reach the disk, in time; the next run runs {}.".format(
+        counted(count, "row"), "it" if count == 1 else "them"
+    )
 
 
 class DrainNotice:

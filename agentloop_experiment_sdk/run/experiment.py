@@ -224,7 +224,6 @@ class ExperimentRun:
         flow.connect(engine, self._dispatch(opened, flow), writers, scoring)
         self._reporter.begin(opened.tally.counts, announce=not opened.record.taken_up)
         self._loading.join()
-        writers.start()
         self._flow = flow
         if self._stop_asked:
             flow.stop()

@@ -154,6 +154,8 @@ class Flow:
         """
         self._in_sls.update(saved.key for saved in unscored)
         try:
+            if self._writers is not None:
+                self._writers.start()
             for saved in [*undelivered, *unscored]:
                 self._hand_on(saved, None, afresh=False)
             self._began = self._clock()
@@ -163,6 +165,7 @@ class Flow:
                 self._handle(self._receive(_TICK_S if self.was_stopped else self.starts.pause))
                 self._fill()
             self._engine.close()
+            self._finish_writing()
             self._skips.report()
             self._drain()
         except BaseException:
@@ -199,10 +202,7 @@ class Flow:
         if state.in_flight == 0:
             return bool(state.due) and not state.stopping
         grace = min(RUNNING_GRACE_S, self._settings.stop_grace)
-        if state.stopping and self._clock() - state.stopped_at >= grace:
-            logger.warning("%s", left_behind_message(state.in_flight))
-            return False
-        return True
+        return not state.stopping or self._clock() - state.stopped_at < grace
 
     def _fill(self) -> None:
         state = self._state
@@ -345,6 +345,14 @@ class Flow:
         state.due.clear()
         self._engine.stop()
         self._reporter.fail_now(self._tally.counts, self._settings.stop_grace)
+
+    def _finish_writing(self) -> None:
+        """Have all on disk that was answered, in what a stop leaves of time."""
+        if self._writers is not None:
+            self._writers.close(self.grace_left / 2)
+        self._handle(self._rest())
+        if self._state.in_flight:
+            logger.warning("%s", left_behind_message(self._state.in_flight))
 
     def _drain(self) -> None:
         """Wait for the pipeline, then for SLS; what a stop leaves over stays in the outbox."""

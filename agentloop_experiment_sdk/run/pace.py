@@ -12,7 +12,7 @@ QUICK_CALL_MS = 10.0
 AHEAD = 32
 _SHORT_RUN = 3 * BLOCK
 _LARGE_BYTES = 65536
-_WRITERS = ((0.0003, 2), (0.01, 8))
+_WRITERS = ((0.0003, 2), (0.005, 8))
 """Seconds of a write, and how many threads then write: 2 on a busy disk, 8 on a network disk."""
 
 

@@ -66,18 +66,15 @@ class WriterPool:
     def close(self, patience: float) -> None:
         """End the threads once all is written; waits for them at most ``patience`` seconds.
 
-        What is not begun after half of them is dropped: the directory may be another run's soon.
+        What is not on disk by then is dropped: the directory may be another run's soon.
         """
         self._closed = True
         self._due.put(None)
-        self._join(patience / 2)
-        self._given_up = True
-        self._join(patience / 2)
-
-    def _join(self, seconds: float) -> None:
-        ends = time.monotonic() + seconds
+        ends = time.monotonic() + patience
         for thread in self._threads:
             thread.join(max(0.0, ends - time.monotonic()))
+        self._given_up = True  # first: what the closed writer refuses is no error of the disk
+        self._writer.close()
 
     def _add_thread(self, most: int) -> None:
         with self._lock:
@@ -103,7 +100,9 @@ class WriterPool:
         ends = self._clock() + _LONGEST_BATCH_S
         batch: List[Written] = []
         while result is not None:
-            batch.append(self._save(result))
+            written = self._save(result)
+            if written is not None:
+                batch.append(written)
             full = len(batch) >= BLOCK or self._clock() >= ends
             stops = full or self._given_up or not self._pace.gathers
             result = None if stops else self._next()
@@ -118,12 +117,13 @@ class WriterPool:
             self._due.put(None)  # for the next look
         return result
 
-    def _save(self, result: Result) -> Written:
+    def _save(self, result: Result) -> Optional[Written]:
+        """Write a result; None if it came too late."""
         began = self._clock()
         try:
             saved = self._writer.save(result)
         except BaseException as error:
-            return Written(result, None, error)
+            return None if self._given_up else Written(result, None, error)
         return Written(result, saved, None, self._clock() - began)
 
     def _get_help(self) -> None:

@@ -51,6 +51,32 @@ def test_files_are_written_in_the_order_that_makes_the_answer_last(
     assert written[3:] == ["solution.json"]
 
 
+def test_no_attempt_gets_done_once_the_writer_is_closed(tmp_path: Path) -> None:
+    writing = writer(tmp_path)
+    writing.close()
+    with pytest.raises(OSError, match="is over"):
+        writing.save(result(task(1)))
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_attempt_that_was_being_written_when_the_writer_closed_does_not_get_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing = writer(tmp_path)
+    make = writing._make_folder
+
+    def slowly(*arguments: Any) -> bool:
+        made = make(*arguments)
+        writing.close()
+        return made
+
+    monkeypatch.setattr(writing, "_make_folder", slowly)
+    with pytest.raises(OSError, match="is over"):
+        writing.save(result(task(1)))
+    assert [path.name for path in tmp_path.rglob("*.json")] == ["task_meta.json"]
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
 def test_the_answer_is_stored_with_agent_scopes_four_keys_and_our_facts_in_meta(
     tmp_path: Path,
 ) -> None:

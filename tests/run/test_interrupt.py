@@ -31,6 +31,7 @@ from run_support import (
 from agentloop_experiment_sdk import Experiment, RecordCreated, Task, load_result
 from agentloop_experiment_sdk.local import LocalAgentLoop
 from agentloop_experiment_sdk.results.attempts import AttemptWriter
+from agentloop_experiment_sdk.run import pace
 
 WORKERS = 4
 
@@ -117,7 +118,7 @@ def test_ctrl_c_in_serial_mode(local: LocalAgentLoop, tmp_path: Path) -> None:
         program.interrupt()
         assert program.end() == 130, program.stderr
     # no row is left running: there is nothing to wait for
-    assert "did not end and are left behind" not in program.stderr
+    assert "the next run runs" not in program.stderr
     saved = assert_put_in_order(local, tmp_path, 50)
     assert 4 <= saved <= len(program.calls)
     assert_the_rest_runs(local, config, tmp_path, 50)
@@ -175,8 +176,8 @@ def test_ctrl_c_while_quick_rows_are_gathered_loses_no_answer(
     local: LocalAgentLoop, tmp_path: Path
 ) -> None:
     config = config_for(local, 1000)
-    with Program(config, tmp_path, options={"n_workers": WORKERS}) as program:
-        program.wait_for_calls(300)
+    with Program(config, tmp_path, options={"n_workers": WORKERS}, gathers=True) as program:
+        program.wait_for_line("event gathers")
         program.interrupt()
         assert program.end() == 130, program.stderr
     called = list(program.calls)
@@ -291,7 +292,7 @@ def test_stop_leaves_stuck_rows_behind_and_drops_their_late_answers(
         assert begun.acquire(timeout=CAP_S)
     experiment.stop()
     assert started.result().counts.succeeded == 0
-    assert "2 running rows did not end and are left behind" in caplog.text
+    assert "2 rows did not end, or not reach the disk, in time; the next run runs" in caplog.text
     release.set()
     for _ in range(2):
         assert late.acquire(timeout=CAP_S)
@@ -322,7 +323,7 @@ def test_stop_from_a_listener(local: LocalAgentLoop, tmp_path: Path) -> None:
     assert assert_put_in_order(local, tmp_path, 50) == result.counts.succeeded
 
 
-def test_a_run_that_is_stopped_on_a_slow_disk_writes_nothing_into_the_next(
+def test_a_run_that_is_stopped_on_a_slow_disk_writes_nothing_once_it_is_over(
     local: LocalAgentLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save, saved, is_slow = AttemptWriter.save, [0], [True]
@@ -330,25 +331,45 @@ def test_a_run_that_is_stopped_on_a_slow_disk_writes_nothing_into_the_next(
     def slowly(writer: AttemptWriter, result: Any) -> Any:
         saved[0] += 1
         if is_slow[0] and saved[0] > 100:
-            if saved[0] == 110:
+            if saved[0] == 103:
                 first.experiment.stop()
-            time.sleep(0.2)
+            time.sleep(0.5)
+        return save(writer, result)
+
+    # gathered, so that dozens of answers wait to be written at the stop
+    monkeypatch.setattr(pace, "_WRITERS", ())
+    monkeypatch.setattr(AttemptWriter, "save", slowly)
+    config = config_for(local, 300)
+    first = Started(Experiment(config, lambda task: "first", tmp_path, n_workers=1, stop_grace=1.0))
+    assert first.result().status == "interrupted"
+    on_disk, is_slow[0] = len(solutions(tmp_path)), False
+    assert 100 < on_disk < 110
+    wait_until(lambda: not any(t.name == "agentloop-writer" for t in threading.enumerate()))
+    assert len(solutions(tmp_path)) == on_disk
+    second = run(config, lambda task: "second", tmp_path)
+    assert second.counts.succeeded == 300
+    told = {row["task_id"]: row["experiment_output"] for row in local.rows(second.record_id)}
+    kept = {path.parts[-3]: json.loads(path.read_text())["output"] for path in solutions(tmp_path)}
+    assert kept == told and list(kept.values()).count("first") == on_disk
+
+
+def test_answers_that_a_slow_disk_holds_up_are_written_and_sent_in_what_a_stop_leaves_of_time(
+    local: LocalAgentLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, saved = AttemptWriter.save, [0]
+
+    def slowly(writer: AttemptWriter, result: Any) -> Any:
+        saved[0] += 1
+        if saved[0] > 20:
+            started.experiment.stop()
+            time.sleep(2.5)  # longer than running rows are waited for
         return save(writer, result)
 
     monkeypatch.setattr(AttemptWriter, "save", slowly)
-    config = config_for(local, 300)
-    first = Started(Experiment(config, lambda task: "first", tmp_path, n_workers=1, stop_grace=4.0))
-    assert first.result().status == "interrupted"
-    is_slow[0] = False
-    on_disk = len(solutions(tmp_path))
-    second = run(config, lambda task: "second", tmp_path)
-    assert second.counts.succeeded == 300 and on_disk < 300
-    told: Dict[str, str] = {}
-    for row in local.rows(second.record_id):
-        told[row["task_id"]] = row["experiment_output"]
-    kept = {path.parts[-3]: json.loads(path.read_text())["output"] for path in solutions(tmp_path)}
-    assert kept == told
-    assert list(kept.values()).count("first") == on_disk
+    config = config_for(local, 50)
+    started = Started(Experiment(config, answer, tmp_path, n_workers=1, stop_grace=30.0))
+    assert started.result().status == "interrupted"
+    assert assert_put_in_order(local, tmp_path, 50) > 20
 
 
 def test_a_row_that_waits_for_its_retry_is_kept_as_it_failed(

@@ -138,7 +138,9 @@ def test_of_quick_rows_that_were_gathered_at_the_kill_a_bounded_number_runs_agai
     config = config_for(local, rows)
     calls: List[str] = []
     for after in (400, 300):
-        with Program(config, tmp_path, options={"n_workers": workers}) as program:
+        options = {"n_workers": workers}
+        with Program(config, tmp_path, options=options, gathers=True) as program:
+            program.wait_for_line("event gathers")
             program.wait_for_calls(after)
             program.kill()
         calls += program.calls

@@ -525,6 +525,7 @@ def test_attempts_are_submitted_in_a_window(
     options: Dict[str, Any],
     most: int,
 ) -> None:
+    from agentloop_experiment_sdk.run import pace
     from agentloop_experiment_sdk.run.tally import Tally
     from agentloop_experiment_sdk.run.threads import ThreadEngine
 
@@ -539,6 +540,8 @@ def test_attempts_are_submitted_in_a_window(
         done[0] += 1
         add(tally, saved)
 
+    monkeypatch.setattr(pace, "_WRITERS", ())  # whatever this disk is like
+    monkeypatch.setattr(pace, "QUICK_CALL_MS", 1000.0)
     monkeypatch.setattr(ThreadEngine, "submit", submitted)
     monkeypatch.setattr(Tally, "add", settled)
     result = run(

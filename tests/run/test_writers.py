@@ -35,6 +35,10 @@ class Disk:
         self.threads: Dict[int, int] = {}
         self.names: List[str] = []
         self.hold: Callable[[], Any] = lambda: None
+        self.closed = threading.Event()
+
+    def close(self) -> None:
+        self.closed.set()
 
     def save(self, what: Result) -> Saved:
         me = threading.get_ident()
@@ -234,6 +238,7 @@ def test_what_is_not_begun_when_patience_ends_is_dropped(gathers: bool) -> None:
     pool.start()
     wait_for(lambda: len(disk.threads) == 1)
     pool.close(0.0)
+    assert disk.closed.is_set()
     go.set()
     wait_for(lambda: ended(pool))
     assert disk.names == ["t-100"]  # the write under way ends; the directory gets no other

@@ -24,6 +24,7 @@ from agentloop_experiment_sdk import (  # noqa: E402
     command_solution_with,
     http_solution_with,
 )
+from agentloop_experiment_sdk.run import pace  # noqa: E402
 
 
 def main(job: Dict[str, Any]) -> int:
@@ -36,6 +37,8 @@ def main(job: Dict[str, Any]) -> int:
         if type(event).__name__ in tell:
             say("event " + type(event).__name__)
 
+    if job.get("gathers"):
+        gather_on_any_disk()
     experiment = Experiment(
         AgentLoopConfig(**job["config"]),
         SOLUTIONS[job["solution"]](job),
@@ -58,6 +61,20 @@ def main(job: Dict[str, Any]) -> int:
     counts = vars(result.counts)
     say(json.dumps(dict(counts, record_id=result.record_id, status=result.status)))
     return 0
+
+
+def gather_on_any_disk() -> None:
+    """Rows are gathered however slow the disk is; says ``event gathers`` when they are."""
+    decide = pace.Pace._decide
+
+    def tell(self: pace.Pace) -> None:
+        before = self.gathers
+        decide(self)
+        if self.gathers and not before:
+            say("event gathers")
+
+    pace.Pace._decide = tell  # type: ignore[method-assign]
+    pace._WRITERS = ()
 
 
 def run(experiment: Experiment, job: Dict[str, Any]) -> Any:
