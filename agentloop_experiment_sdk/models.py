@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 from urllib.parse import urlsplit
 
@@ -171,12 +171,12 @@ class Attempt:
         """
         metadata = dict(self.task.metadata, record_id=record_id, repeat_id=self.repeat_id)
         metadata.update(extra)
-        return replace(
-            self.task,
-            input=_own_copy(self.task.input),
-            ground_truth=_own_copy(self.task.ground_truth),
-            tags=_own_copy(self.task.tags),
-            metadata={name: _own_copy(value) for name, value in metadata.items()},
+        return Task(
+            self.task.id,
+            _own_copy(self.task.input),
+            _own_copy(self.task.ground_truth),
+            _own_copy(self.task.tags),
+            {name: _own_copy(value) for name, value in metadata.items()},
         )
 
 

@@ -124,7 +124,8 @@ class Dispatch:
         answer = row.answer or self._read(row.saved)
         if answer is None:
             return None
-        answer = replace(answer, pipeline=row.pipeline, metrics=row.metrics or answer.metrics)
+        if row.pipeline is not None or row.metrics:
+            answer = replace(answer, pipeline=row.pipeline, metrics=row.metrics or answer.metrics)
         return detail_row(self._context, self._shared, answer)
 
     def _read(self, saved: Saved) -> Optional[Answer]:
