@@ -131,6 +131,8 @@ def _not_started(call: CommandCall, error: Exception) -> str:
     program = call.shown_argv[0]
     if call.cwd is not None and not os.path.isdir(call.cwd):
         return "the working directory {} does not exist".format(call.cwd)
+    if isinstance(error, FileNotFoundError) and " " in program:
+        return "{!r} was not found; no shell splits it: give its words one by one".format(program)
     if isinstance(error, FileNotFoundError):
         return "{} was not found; install it, or give its full path".format(program)
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

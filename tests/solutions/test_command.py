@@ -116,6 +116,7 @@ def test_a_command_that_cannot_be_started_is_a_failed_row_that_says_why(tmp_path
     plain.write_text("text")
     table = {
         "no-such-program-xyz was not found": run(["no-such-program-xyz"]),
+        "'echo hi' was not found; no shell splits it": run(["echo hi"]),
         "could not be started: Permission denied": run([str(plain)]),
         "could not be started: embedded null byte": run([PY, "a\0b"]),
         "the working directory": run([PY, "-V"], cwd=tmp_path / "nowhere"),
