@@ -53,8 +53,9 @@ class Faults:
         when: Optional[Condition] = None,
         containing: str = "",
     ) -> Fault:
-        """Answer ``action`` that many seconds late; the request itself is carried out at once.
+        """Answer ``action`` no sooner than that many seconds after its request has arrived.
 
+        The request itself is carried out at once, and what that takes is a part of the seconds.
         The latency of a named action replaces the one of ``"*"`` and of its service. ``after``,
         ``times``, ``every``, ``when`` and ``containing`` are those of :class:`Fault`.
         """
@@ -73,7 +74,7 @@ class Faults:
         )
 
     def slow_previews(self, seconds: float) -> Fault:
-        """Answer PreviewPipeline that many seconds late."""
+        """Answer PreviewPipeline no sooner than that many seconds after its request has arrived."""
         return self.latency(seconds, "PreviewPipeline")
 
     def fail(

@@ -178,14 +178,17 @@ class _Connection(asyncio.Protocol):
             self._answer(request)
 
     def _answer(self, request: Request) -> None:
+        loop = asyncio.get_running_loop()
+        arrived = loop.time()
         reply = self._server.handle(request)
+        due = arrived + reply.delay
         if request.headers.get("connection", "").lower() == "close":
             reply.headers["connection"] = "close"
         if reply.hang:
             self._busy = True
-        elif reply.delay > 0 and self._server.loop is not None:
+        elif due > loop.time():
             self._busy = True
-            self._server.loop.call_later(reply.delay, self._resume, request, reply)
+            loop.call_at(due, self._resume, request, reply)
         else:
             self._finish(request, reply)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
+import time
 
 import pytest
 from alibabacloud_agentloop20260520 import models as m
@@ -262,6 +264,29 @@ def test_a_status_without_a_name_and_a_header_beyond_latin_1_are_sent(local):
     server.close()
     server.close()
     assert data.startswith(b"HTTP/1.1 299 Unknown\r\nx: \xe9?\r\n")
+
+
+def test_a_delay_counts_from_the_arrival_of_its_request():
+    times = []
+
+    def handle(request):
+        loop = asyncio.get_running_loop()
+        call_at = loop.call_at
+        times.append(loop.time())
+        loop.call_at = lambda when, *args: times.append(when) or call_at(when, *args)
+        time.sleep(0.05)
+        reply = Reply()
+        reply.delay = 0.2
+        return reply
+
+    server = LoopServer(handle)
+    port = server.start(0)
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(GET)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 OK")
+    server.close()
+    began, answered = times
+    assert answered <= began + 0.2
 
 
 def post(path, body, kind):
