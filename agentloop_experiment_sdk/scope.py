@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import logging
 import threading
 from contextvars import ContextVar, Token
-from typing import Callable, Dict, Iterator, Optional, Set, Tuple
+from typing import Callable, ContextManager, List, Optional
 
 logger = logging.getLogger(__name__)
 
@@ -30,9 +28,8 @@ class AttemptScope:
         self.cancelled = False
         self.on_refusal: Optional[Callable[[str, Optional[float]], object]] = None
         self._changed = threading.Condition()
-        self._serial = itertools.count()
-        self._callbacks: Dict[int, Callable[[], object]] = {}
-        self._running: Set[int] = set()
+        self._waiting: List[_OnCancel] = []
+        self._running: List[_OnCancel] = []
 
     def note_trace(self, trace_id: str) -> None:
         """Record the trace id that a call made inside the attempt carried; the first one stays."""
@@ -49,53 +46,70 @@ class AttemptScope:
         if self.on_refusal is not None:
             self.on_refusal(reason, retry_after)
 
-    @contextlib.contextmanager
-    def on_cancel(self, callback: Callable[[], object]) -> Iterator[None]:
+    def on_cancel(self, callback: Callable[[], object]) -> ContextManager[None]:
         """While the block runs, ``cancel()`` calls ``callback`` (once, from another thread).
 
         An attempt that is cancelled already calls it at once. After the block the callback is not
         running and never will be, so a socket or process id may be given to somebody else.
         """
-        key = next(self._serial)
-        with self._changed:
-            late = self.cancelled
-            if not late:
-                self._callbacks[key] = callback
-        if late:
-            _call(callback)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._callbacks.pop(key, None)
-                self._changed.wait_for(lambda: key not in self._running)
+        return _OnCancel(self, callback)
 
     def cancel(self) -> None:
         """End what the attempt waits for: its sockets are closed, its processes killed."""
         with self._changed:
             self.cancelled = True
-        for key, callback in iter(self._take, None):
+        for item in iter(self._take, None):
             try:
-                _call(callback)
+                item.call()
             finally:
                 with self._changed:
-                    self._running.discard(key)
+                    self._running.remove(item)
                     self._changed.notify_all()
 
-    def _take(self) -> Optional[Tuple[int, Callable[[], object]]]:
+    def _take(self) -> Optional[_OnCancel]:
         with self._changed:
-            if not self._callbacks:
+            if not self._waiting:
                 return None
-            key = next(iter(self._callbacks))
-            self._running.add(key)
-            return key, self._callbacks.pop(key)
+            item = self._waiting.pop(0)
+            self._running.append(item)
+            return item
+
+    def _enter(self, item: _OnCancel) -> None:
+        with self._changed:
+            late = self.cancelled
+            if not late:
+                self._waiting.append(item)
+        if late:
+            item.call()
+
+    def _leave(self, item: _OnCancel) -> None:
+        with self._changed:
+            if item in self._waiting:
+                self._waiting.remove(item)
+            while item in self._running:
+                self._changed.wait()
 
 
-def _call(callback: Callable[[], object]) -> None:
-    try:
-        callback()
-    except Exception:  # the other callbacks must still be called
-        logger.warning("Could not end a cancelled attempt's call.", exc_info=True)
+class _OnCancel:
+    """The block of ``AttemptScope.on_cancel``; a class, as it is entered for every call."""
+
+    __slots__ = ("_scope", "_callback")
+
+    def __init__(self, scope: AttemptScope, callback: Callable[[], object]) -> None:
+        self._scope = scope
+        self._callback = callback
+
+    def __enter__(self) -> None:
+        self._scope._enter(self)
+
+    def __exit__(self, *_: object) -> None:
+        self._scope._leave(self)
+
+    def call(self) -> None:
+        try:
+            self._callback()
+        except Exception:  # the other callbacks must still be called
+            logger.warning("Could not end a cancelled attempt's call.", exc_info=True)
 
 
 def current_scope() -> Optional[AttemptScope]:
@@ -103,11 +117,22 @@ def current_scope() -> Optional[AttemptScope]:
     return _current.get()
 
 
-@contextlib.contextmanager
-def entered(scope: AttemptScope) -> Iterator[AttemptScope]:
+def entered(scope: AttemptScope) -> ContextManager[AttemptScope]:
     """Make ``scope`` the current one while the block runs."""
-    token: Token[Optional[AttemptScope]] = _current.set(scope)
-    try:
-        yield scope
-    finally:
-        _current.reset(token)
+    return _Entered(scope)
+
+
+class _Entered:
+    """The block of ``entered``; a class, as it is entered for every call."""
+
+    __slots__ = ("_scope", "_token")
+
+    def __init__(self, scope: AttemptScope) -> None:
+        self._scope = scope
+
+    def __enter__(self) -> AttemptScope:
+        self._token: Token[Optional[AttemptScope]] = _current.set(self._scope)
+        return self._scope
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)

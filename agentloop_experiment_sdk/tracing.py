@@ -108,12 +108,14 @@ def merge_baggage(existing: Optional[str], members: Mapping[str, str]) -> str:
     """
     kept = [part.strip() for part in _ascii_only(existing or "").split(",") if part.strip()]
     names = {part.split(";", 1)[0].split("=", 1)[0].strip() for part in kept}
+    length = sum(map(len, kept)) + len(kept) - 1
     for name, value in members.items():
         member = "{}={}".format(name, encode_baggage_value(value))
-        grown = ",".join(kept + [member])
-        fits = len(kept) < MAX_BAGGAGE_MEMBERS and len(grown) <= MAX_BAGGAGE_BYTES
+        grown = length + len(member) + 1
+        fits = len(kept) < MAX_BAGGAGE_MEMBERS and grown <= MAX_BAGGAGE_BYTES
         if name not in names and fits:
             kept.append(member)
+            length = grown
     return ",".join(kept)
 
 
@@ -180,16 +182,23 @@ def inject(
 
     A valid ``traceparent`` among ``headers`` wins over ``context``; an invalid one is replaced.
     """
-    own = [value for name, value in headers.items() if name.lower() == "traceparent"]
-    valid = next((value.strip() for value in own if parse_traceparent(value)), None)
-    traceparent = valid or context.traceparent
-    carried = [str(value) for name, value in headers.items() if name.lower() == "baggage"]
+    sent: Dict[str, str] = {}
+    carried: List[str] = []
+    traceparent = ""
+    trace_id: Optional[str] = None
+    for name, value in headers.items():
+        lowered = name.lower()
+        if lowered == "baggage":
+            carried.append(str(value))
+        elif lowered != "traceparent":
+            sent[name] = value
+        elif trace_id is None:
+            traceparent, trace_id = value, parse_traceparent(value)
+    sent["traceparent"] = traceparent.strip() if trace_id else context.traceparent
     baggage = merge_baggage(",".join(carried), members)
-    sent = {k: v for k, v in headers.items() if k.lower() not in ("traceparent", "baggage")}
-    sent["traceparent"] = traceparent
     if baggage:
         sent["baggage"] = baggage
-    return sent, parse_traceparent(traceparent) or context.trace_id
+    return sent, trace_id or context.trace_id
 
 
 def trace_headers(headers: Optional[Mapping[str, str]] = None) -> Dict[str, str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import signal
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 NOT_STARTED = "CommandNotStarted"
 _TAIL_CHARACTERS = 2000
+_CHILD_ENDED = getattr(signal, "SIGCHLD", None)  # Windows has none
 _IGNORED = (
     "this process ignores SIGCHLD, so a command's exit code is lost and a failed one would count "
     "as a success; call signal.signal(signal.SIGCHLD, signal.SIG_DFL) before the run"
@@ -59,25 +62,32 @@ def run_command(call: CommandCall) -> CommandAnswer:
 
 
 def _ending(call: CommandCall) -> Ending:
-    from . import process  # subprocess is loaded by the first command, not by the import
-
-    if _children_are_ignored():
-        return process.Ending(None, reason="unstarted", error=ChildProcessError(_IGNORED))
+    process = _process()
     scope = current_scope()
     on_cancel = _never if scope is None else scope.on_cancel
-    if process.PIPES_CAN_BE_POLLED:
-        return process.run(call, on_cancel)
-    from . import process_threads
+    ending: Ending
+    if _children_are_ignored():
+        ending = process.Ending(None, reason="unstarted", error=ChildProcessError(_IGNORED))
+    elif process.PIPES_CAN_BE_POLLED:
+        ending = process.run(call, on_cancel)
+    else:
+        from . import process_threads
 
-    return process_threads.run_with_threads(call, on_cancel)
+        ending = process_threads.run_with_threads(call, on_cancel)
+    return ending
+
+
+@functools.lru_cache(maxsize=None)
+def _process() -> Any:
+    """The module that loads subprocess: with the first command, not with this one."""
+    from . import process
+
+    return process
 
 
 def _children_are_ignored() -> bool:
     """Whether the kernel forgets how children ended, and may give their ids away at once."""
-    import signal
-
-    child_ended = getattr(signal, "SIGCHLD", None)  # Windows has none
-    return child_ended is not None and signal.getsignal(child_ended) is signal.SIG_IGN
+    return _CHILD_ENDED is not None and signal.getsignal(_CHILD_ENDED) is signal.SIG_IGN
 
 
 @contextlib.contextmanager
@@ -119,8 +129,6 @@ def _fault(call: CommandCall, ending: Ending) -> Tuple[str, str]:
 
 
 def _signal_name(number: int) -> str:
-    import signal
-
     try:
         return "{} ({})".format(number, signal.Signals(number).name)
     except ValueError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import os
@@ -12,7 +11,7 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
-from typing import Callable, ContextManager, Dict, List, Optional
+from typing import Callable, ContextManager, Dict, Iterator, List, Optional
 
 from ..jsontext import clean_text
 from .command_call import CommandCall, Environment
@@ -23,6 +22,7 @@ DRAIN_GRACE = 1.0
 """Seconds that pipes are still read after the command ended, if something it started holds them."""
 _READ_BYTES = 65536
 _LONGEST_WAIT = 3600.0
+_FIRST_LOOK = 0.01
 _SHORTEST_LOOK = 0.001
 _LONGEST_LOOK = 0.05
 
@@ -65,15 +65,15 @@ def run(call: CommandCall, on_cancel: OnCancel, clock: Clock = time.monotonic) -
         streams = _Streams(call.stdin, call.max_output_bytes)
     except OSError as error:
         return Ending(None, reason="unstarted", error=error)
-    with contextlib.closing(streams):
+    with streams:
         try:
             child = _Child(call, streams)
         except (OSError, ValueError) as error:
             return Ending(None, reason="unstarted", error=error)
-        with contextlib.closing(child), on_cancel(child.cancel):
+        with child, on_cancel(child.cancel):
             _follow(child, streams, call.timeout, clock)
-        reason = child.reason or ("overflow" if streams.overflowed else "")
-        return Ending(child.popen.returncode, streams.text(1), streams.text(2), reason)
+    reason = child.reason or ("overflow" if streams.overflowed else "")
+    return Ending(child.popen.returncode, streams.text(1), streams.text(2), reason)
 
 
 def _follow(child: _Child, streams: _Streams, timeout: float, clock: Clock) -> None:
@@ -112,7 +112,6 @@ class _Child:
             self.popen = _started(call, streams)
         finally:
             streams.close_ends()
-        streams.watch_exit(self.popen.pid)
         self.reason = ""
         self._streams = streams
         self._exited = False
@@ -140,11 +139,17 @@ class _Child:
             return self.popen.poll() is not None
         try:
             options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-            return os.waitid(os.P_PID, self.popen.pid, options) is not None
+            ended = os.waitid(os.P_PID, self.popen.pid, options) is not None
         except ChildProcessError:  # SIGCHLD is ignored in this process: the kernel reaped it
             return True
+        if not ended:
+            self._streams.watch_exit(self.popen.pid)
+        return ended
 
-    def close(self) -> None:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
         """Kill what is left of the group and reap the command."""
         self.send(signal.SIGKILL)
         if self.exited():
@@ -205,7 +210,7 @@ class _Streams:
         self._numbers: Dict[int, int] = {}
         self._exit_descriptor: Optional[int] = None
         self.exit_was_seen = False
-        self._look = _SHORTEST_LOOK
+        self._looks = _looks()
         self._poller = select.poll()
         try:
             for number in (1, 2) if stdin is None else (0, 1, 2):
@@ -229,7 +234,10 @@ class _Streams:
         self.ends = {}
 
     def watch_exit(self, pid: int) -> None:
-        """Wake up when the command ends, if the system can tell."""
+        """Wake up when the command ends, if the system can tell.
+
+        Only for a command that was looked for in vain: most close their pipes by ending.
+        """
         self._exit_descriptor = _exit_descriptor(pid)
         if self._exit_descriptor is not None:
             self._poller.register(self._exit_descriptor, select.POLLIN)
@@ -242,9 +250,7 @@ class _Streams:
     def wait(self, seconds: float) -> None:
         """Serve what becomes ready within ``seconds``; returns early when the command ends."""
         if self._exit_descriptor is None:
-            # nothing wakes us when the command ends: look again soon, then less often
-            seconds = min(seconds, self._look)
-            self._look = min(self._look * 2, _LONGEST_LOOK)
+            seconds = min(seconds, next(self._looks))
         for descriptor, found in self._poller.poll(math.ceil(min(seconds, _LONGEST_WAIT) * 1000)):
             number = self._numbers.get(descriptor)
             if number is None:
@@ -287,6 +293,12 @@ class _Streams:
         """What came out of pipe 1 or 2, as far as there was room."""
         return b"".join(self._chunks[number])
 
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Close what is still open."""
         self.close_ends()
@@ -294,6 +306,15 @@ class _Streams:
             self._close_pipe(descriptor)
         if self._exit_descriptor is not None:
             os.close(self._exit_descriptor)
+
+
+def _looks() -> Iterator[float]:
+    """Seconds until the next look at a command whose end wakes nobody; soon, then less often."""
+    yield _FIRST_LOOK  # here its pipes do, if nothing it has started holds them
+    look = _SHORTEST_LOOK
+    while True:
+        yield look
+        look = min(look * 2, _LONGEST_LOOK)
 
 
 def _exit_descriptor(pid: int) -> Optional[int]:
@@ -305,7 +326,8 @@ def _exit_descriptor(pid: int) -> Optional[int]:
 
 
 def _environment(added: Environment) -> Dict[bytes, bytes]:
-    environment = dict(os.environb)
+    # past os.environb, which calls two functions for each variable
+    environment: Dict[bytes, bytes] = dict(getattr(os.environb, "_data", os.environb))
     for name, value in added.items():
         if value is None:
             environment.pop(_bytes(name), None)
