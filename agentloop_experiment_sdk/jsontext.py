@@ -82,8 +82,11 @@ def dumps(value: Any, indent: Optional[int] = None) -> str:
 
 def sls_text(value: Any) -> str:
     """``value`` as the text of one SLS field: str as it is, everything else as compact JSON."""
-    if type(value) is str:
+    kind = type(value)
+    if kind is str:
         return clean_text(value)
+    if kind is dict or kind is list:
+        return dumps(value)
     plain = to_jsonable(value)
     return plain if isinstance(plain, str) else dumps(plain)
 

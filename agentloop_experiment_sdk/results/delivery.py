@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Callable, List, Optional, Protocol, Sequence, Tuple
 
-from ..cloud.limits import Contents, batch_end, fitted, row_size
+from ..cloud.limits import MAX_GROUP_BYTES, Contents, batch_end, fitted, row_size
 from ..errors import CloudError, ExperimentError
 from ..lines import counted
 from .backlog import Backlog, Batch, around_one
@@ -172,24 +172,29 @@ class Delivery:
             return None
 
     def _send(self, batch: Batch) -> None:
-        built = [(row, fields) for row in batch.rows for fields in self._fields(row)]
-        sizes = [row_size(fields) for _, fields in built]
+        built = [(row, *sized) for row in batch.rows for sized in self._fields(row)]
+        sizes = [size for _, _, size in built]
         start = 0
         while start < len(built):
             end = batch_end(sizes, start)
-            part = [row for row, _ in built[start:end]]
-            error = self._put([fields for _, fields in built[start:end]])
+            part = [row for row, _, _ in built[start:end]]
+            error = self._put([fields for _, fields, _ in built[start:end]])
             if error is not None:
-                return self._failed(batch, part, error, [row for row, _ in built[end:]])
+                return self._failed(batch, part, error, [row for row, _, _ in built[end:]])
             self._accepted(batch, part)
             start = end
 
-    def _fields(self, row: Outgoing) -> Tuple[Contents, ...]:
-        """The row's fields, or none when it cannot be built: one row must not hold the others."""
+    def _fields(self, row: Outgoing) -> Tuple[Tuple[Contents, int], ...]:
+        """The row's fields and their bytes, or nothing when it cannot be built: one row must not
+        hold the others."""
         try:
             built = self._build(row)
             if built is not None:
-                return (fitted(built),)
+                size = row_size(built)
+                if size > MAX_GROUP_BYTES:
+                    built = fitted(built)
+                    size = row_size(built)
+                return ((built, size),)
             reason = "its solution.json cannot be read"
         except Exception as error:
             logger.exception("The row of an attempt could not be built.")

@@ -79,6 +79,7 @@ class Flow:
         self._directory = directory
         self._reporter = reporter
         self._settings = settings
+        self._listeners = settings.listeners()
         self._tally = tally
         self._clock = clock
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -395,4 +396,4 @@ class Flow:
                 return messages
 
     def _tell(self, event: Event) -> None:
-        tell(self._settings.listeners(), event)
+        tell(self._listeners, event)
