@@ -27,9 +27,8 @@ class AttemptScope:
         self.outer_span_id: Optional[int] = None
         self.cancelled = False
         self.on_refusal: Optional[Callable[[str, Optional[float]], object]] = None
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._waiting: List[_OnCancel] = []
-        self._running: List[_OnCancel] = []
 
     def note_trace(self, trace_id: str) -> None:
         """Record the trace id that a call made inside the attempt carried; the first one stays."""
@@ -56,60 +55,63 @@ class AttemptScope:
 
     def cancel(self) -> None:
         """End what the attempt waits for: its sockets are closed, its processes killed."""
-        with self._changed:
+        with self._lock:
             self.cancelled = True
         for item in iter(self._take, None):
-            try:
-                item.call()
-            finally:
-                with self._changed:
-                    self._running.remove(item)
-                    self._changed.notify_all()
+            item.call()
 
     def _take(self) -> Optional[_OnCancel]:
-        with self._changed:
+        with self._lock:
             if not self._waiting:
                 return None
             item = self._waiting.pop(0)
-            self._running.append(item)
+            item.called = threading.Event()
             return item
 
-    def _enter(self, item: _OnCancel) -> None:
-        with self._changed:
-            late = self.cancelled
-            if not late:
+    def _add(self, item: _OnCancel) -> bool:
+        """False when the attempt is cancelled already."""
+        with self._lock:
+            if not self.cancelled:
                 self._waiting.append(item)
-        if late:
-            item.call()
+            return not self.cancelled
 
-    def _leave(self, item: _OnCancel) -> None:
-        with self._changed:
+    def _remove(self, item: _OnCancel) -> None:
+        with self._lock:
             if item in self._waiting:
                 self._waiting.remove(item)
-            while item in self._running:
-                self._changed.wait()
 
 
 class _OnCancel:
-    """The block of ``AttemptScope.on_cancel``; a class, as it is entered for every call."""
+    """The block of ``AttemptScope.on_cancel``; a class, as it is entered for every call.
 
-    __slots__ = ("_scope", "_callback")
+    ``called`` is set once the callback has run, None before ``cancel()`` took it.
+    """
+
+    __slots__ = ("_scope", "_callback", "called")
 
     def __init__(self, scope: AttemptScope, callback: Callable[[], object]) -> None:
         self._scope = scope
         self._callback = callback
+        self.called: Optional[threading.Event] = None
 
     def __enter__(self) -> None:
-        self._scope._enter(self)
+        if not self._scope._add(self):
+            self.call()
 
     def __exit__(self, *_: object) -> None:
-        self._scope._leave(self)
+        self._scope._remove(self)
+        if self.called is not None:
+            self.called.wait()
 
     def call(self) -> None:
+        """Call the callback; what it raises must not keep the others from being called."""
         try:
             self._callback()
-        except Exception:  # the other callbacks must still be called
+        except Exception:
             logger.warning("Could not end a cancelled attempt's call.", exc_info=True)
+        finally:
+            if self.called is not None:
+                self.called.set()
 
 
 def current_scope() -> Optional[AttemptScope]:
