@@ -106,7 +106,9 @@ def merge_baggage(existing: Optional[str], members: Mapping[str, str]) -> str:
     What the caller sent is kept as it is (text outside ASCII is percent-encoded). A member whose
     name the caller used already, or that would exceed 64 members or 8,192 bytes, is left out.
     """
-    kept = [part.strip() for part in _ascii_only(existing or "").split(",") if part.strip()]
+    kept: List[str] = []
+    if existing:
+        kept = [part.strip() for part in _ascii_only(existing).split(",") if part.strip()]
     names = {part.split(";", 1)[0].split("=", 1)[0].strip() for part in kept}
     length = sum(map(len, kept)) + len(kept) - 1
     for name, value in members.items():

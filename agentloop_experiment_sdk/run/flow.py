@@ -227,9 +227,10 @@ class Flow:
         return messages
 
     def _handle(self, messages: List[Any]) -> None:
-        done = [message for message in messages if isinstance(message, Written)]
-        self._settle(done)
+        self._settle([message for message in messages if isinstance(message, Written)])
         for message in messages:
+            if isinstance(message, Written):
+                continue
             if isinstance(message, (Answered, Refused)):
                 change = self.starts.regulate(message)
                 if change is not None:

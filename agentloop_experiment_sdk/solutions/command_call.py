@@ -88,6 +88,16 @@ def _argument(number: int, item: Any) -> str:
                 number, type(item).__name__
             )
         )
+    return _without_zero("Argument {} of the command".format(number), text)
+
+
+def _without_zero(what: str, text: str) -> str:
+    """``text``, if a program can be given it: there, a zero byte ends every text."""
+    if "\0" in text:
+        raise ConfigurationError(
+            "{} holds a zero byte, which no program can be given; remove it, or give the text on "
+            "stdin.".format(what)
+        )
     return text
 
 
@@ -98,7 +108,7 @@ def command_call(built: Any, defaults: CommandCall) -> CommandCall:
         ConfigurationError: What it returned cannot be run.
     """
     if not isinstance(built, Mapping):
-        built = {"argv": built}
+        return _changed(defaults, checked_argv(built), defaults.env)
     unknown = [str(key) for key in built if key not in _BUILT_KEYS]
     if unknown:
         raise ConfigurationError(
@@ -153,7 +163,7 @@ def checked_path(cwd: Any) -> Optional[str]:
     path = os.fspath(cwd) if isinstance(cwd, os.PathLike) else cwd
     if not isinstance(path, str) or not path:
         raise ConfigurationError("cwd must be a path, not {!r}.".format(cwd))
-    return path
+    return _without_zero("cwd", path)
 
 
 def checked_variables(env: Any) -> Dict[str, Optional[str]]:
@@ -166,7 +176,13 @@ def checked_variables(env: Any) -> Dict[str, Optional[str]]:
         return {}
     if not isinstance(env, Mapping) or not all(isinstance(name, str) for name in env):
         raise ConfigurationError("env must be a mapping of variable names to text.")
-    return {name: value if value is None else str(value) for name, value in env.items()}
+    for name in env:
+        if not name or "=" in name or "\0" in name:
+            raise ConfigurationError("{!r} cannot be the name of a variable.".format(name))
+    return {
+        name: value if value is None else _without_zero("The variable " + name, str(value))
+        for name, value in env.items()
+    }
 
 
 def stdin_bytes(given: Any) -> Optional[bytes]:
@@ -201,7 +217,10 @@ def with_trace(call: CommandCall, task: Task) -> Tuple[CommandCall, str]:
         headers["baggage"] = baggage
     sent, trace_id = inject(headers, begin_trace(current_scope()), task_members(task))
     carried = {"TRACEPARENT": sent["traceparent"], "BAGGAGE": sent.get("baggage")}
-    env = {**call.env, **carried}
-    # not dataclasses.replace, which takes longer than all else here
-    traced = CommandCall(call.argv, call.timeout, call.cwd, env, call.stdin, call.max_output_bytes)
-    return traced, trace_id
+    return _changed(call, call.argv, {**call.env, **carried}), trace_id
+
+
+def _changed(call: CommandCall, argv: Tuple[str, ...], env: Environment) -> CommandCall:
+    """A copy with other arguments and variables; ``dataclasses.replace`` takes five times longer,
+    and every row comes here twice."""
+    return CommandCall(argv, call.timeout, call.cwd, env, call.stdin, call.max_output_bytes)

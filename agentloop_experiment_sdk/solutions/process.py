@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import select
-import shutil
 import signal
 import subprocess
 import time
 from dataclasses import dataclass
-from typing import Callable, ContextManager, Dict, Iterator, List, Optional
+from typing import Callable, ContextManager, Dict, Iterator, List, Optional, Union
 
 from ..jsontext import clean_text
-from .command_call import CommandCall, Environment
+from . import spawn
+from .command_call import CommandCall
 
 KILL_GRACE = 1.0
 """Seconds between the polite signal at the timeout and the kill."""
@@ -156,41 +155,24 @@ class _Child:
             self.popen.wait()
 
 
-def _started(call: CommandCall, streams: _Streams) -> subprocess.Popen[bytes]:
+def _started(call: CommandCall, streams: _Streams) -> Union[spawn.Spawned, subprocess.Popen[bytes]]:
     argv = [_bytes(item) for item in call.argv]
-    environment = _environment(call.env)
-
-    def start(executable: Optional[bytes]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            argv,
-            executable=executable,
-            stdin=streams.ends.get(0, subprocess.DEVNULL),
-            stdout=streams.ends[1],
-            stderr=streams.ends[2],
-            cwd=None if call.cwd is None else _bytes(call.cwd),
-            env=environment,
-            start_new_session=True,
-        )
-
-    program = _program(argv[0], environment.get(b"PATH"))
-    if program is not None:
-        try:
-            return start(program)
-        except OSError:  # it may have gone; the system's own search knows
-            _program.cache_clear()
-    return start(None)
+    added = {_bytes(k): None if v is None else _bytes(v) for k, v in call.env.items()}
+    cwd = None if call.cwd is None else _bytes(call.cwd)
+    return spawn.start(argv, added, cwd, streams.ends) or subprocess.Popen(
+        argv,
+        stdin=streams.ends.get(0, subprocess.DEVNULL),
+        stdout=streams.ends[1],
+        stderr=streams.ends[2],
+        cwd=cwd,
+        env=_environment(added),
+        start_new_session=True,
+    )
 
 
-@functools.lru_cache(maxsize=64)
-def _program(name: bytes, path: Optional[bytes]) -> Optional[bytes]:
-    """Where a command lies, looked up once rather than tried in every folder for every row.
-
-    None where only the child can tell: a path, or a PATH with folders relative to its directory.
-    """
-    folders = (path or b"").split(b":")
-    if b"/" in name or not all(folder.startswith(b"/") for folder in folders):
-        return None
-    return shutil.which(name, path=os.fsdecode(path or b""))
+def _environment(added: spawn.Added) -> Dict[bytes, bytes]:
+    every = {**spawn.inherited(), **added}
+    return {name: value for name, value in every.items() if value is not None}
 
 
 class _Streams:
@@ -323,17 +305,6 @@ def _exit_descriptor(pid: int) -> Optional[int]:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
         return None
-
-
-def _environment(added: Environment) -> Dict[bytes, bytes]:
-    # past os.environb, which calls two functions for each variable
-    environment: Dict[bytes, bytes] = dict(getattr(os.environb, "_data", os.environb))
-    for name, value in added.items():
-        if value is None:
-            environment.pop(_bytes(name), None)
-        else:
-            environment[_bytes(name)] = _bytes(value)
-    return environment
 
 
 def _bytes(text: str) -> bytes:

@@ -136,7 +136,7 @@ def _redact_argument(text: str, previous: str) -> str:
     header = _HEADER.fullmatch(text) if previous in _HEADER_FLAGS else None
     if header and is_secret_name(header.group(1)):
         return header.group(1) + ": " + MASK
-    assignment = _ASSIGNMENT.fullmatch(text)
+    assignment = _ASSIGNMENT.fullmatch(text) if "=" in text else None
     if assignment and is_secret_name(assignment.group(1)):
         return assignment.group(1) + "=" + MASK
     return redact_text(text)

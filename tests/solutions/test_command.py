@@ -118,13 +118,33 @@ def test_a_command_that_cannot_be_started_is_a_failed_row_that_says_why(tmp_path
         "no-such-program-xyz was not found": run(["no-such-program-xyz"]),
         "'echo hi' was not found; no shell splits it": run(["echo hi"]),
         "could not be started: Permission denied": run([str(plain)]),
-        "could not be started: embedded null byte": run([PY, "a\0b"]),
         "the working directory": run([PY, "-V"], cwd=tmp_path / "nowhere"),
     }
     for says, output in table.items():
         assert output.success is False and output.meta["error_type"] == "CommandNotStarted"
         assert says in output.meta["error_message"]
         assert output.output == {"stdout": "", "stderr": "", "returncode": None}
+
+
+@pytest.mark.parametrize(
+    ("argv", "options", "says"),
+    [
+        ([PY, "a\0b"], {}, "Argument 1 of the command holds a zero byte"),
+        ([PY], {"env": {"MINE": "a\0b"}}, "The variable MINE holds a zero byte"),
+        ([PY], {"env": {"A=B": "x"}}, "'A=B' cannot be the name of a variable"),
+        ([PY], {"env": {"": "x"}}, "'' cannot be the name of a variable"),
+        ([PY], {"cwd": "a\0b"}, "cwd holds a zero byte"),
+    ],
+)
+def test_what_no_program_can_be_given_is_refused_before_the_run(argv, options, says):
+    with pytest.raises(ConfigurationError, match=says):
+        command_solution_with(argv, **options)
+
+
+def test_a_zero_byte_in_a_row_fails_the_row_and_names_the_argument():
+    output = command_solution_with(lambda task: ["echo", "\0"])(TASK)
+    assert output.success is False
+    assert "Argument 1 of the command holds a zero byte" in output.meta["error_message"]
 
 
 def test_a_program_without_an_interpreter_line_is_a_failed_row(tmp_path):

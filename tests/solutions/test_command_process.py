@@ -14,7 +14,7 @@ import pytest
 
 from agentloop_experiment_sdk import scope as scopes
 from agentloop_experiment_sdk.models import Task
-from agentloop_experiment_sdk.solutions import process, process_threads
+from agentloop_experiment_sdk.solutions import process, process_threads, spawn
 from agentloop_experiment_sdk.solutions.command import command_solution_with
 from agentloop_experiment_sdk.solutions.command_call import CommandCall
 
@@ -72,9 +72,11 @@ def expiring(tmp_path):
     return lambda: time.monotonic() + (1000 if next(asked) and mark.exists() else 0)
 
 
-@pytest.fixture(params=["poll", "no pidfd", "no waitid", "threads"])
+@pytest.fixture(params=["poll", "no pidfd", "no waitid", "no posix_spawn", "threads"])
 def run(request, monkeypatch):
     """``process.run`` in each of the ways that platforms demand."""
+    if request.param == "no posix_spawn":
+        monkeypatch.setattr(spawn, "_library", lambda: None)
     if request.param in ("no pidfd", "no waitid"):
         monkeypatch.delattr(os, "pidfd_open", raising=False)
     if request.param == "no waitid":
