@@ -80,6 +80,7 @@ def start(
     # a descriptor below 3 could be overwritten by another before it is used
     if library is None or program is None or min(ends.values()) < 3:
         return None
+    sys.audit("os.posix_spawn", program, argv, environment)
     try:
         return Spawned(library.spawn(program, argv, environment, added, cwd, ends))
     except OSError:  # it may have gone
