@@ -126,7 +126,7 @@ class _FreshStack(threading.Thread):
 
 
 def _dumps(value: Any, indent: Optional[int]) -> str:
-    encode = _COMPACT.encode if indent is None else _indented(indent).encode
+    encode = _compact if indent is None else _indented(indent).encode
     try:
         text: str = encode(value) if _is_plain(value, _MAX_DEPTH) else ""
         if text and (text.isascii() or not _SURROGATES.search(text)):
@@ -143,7 +143,24 @@ def _indented(indent: int) -> json.JSONEncoder:
     return json.JSONEncoder(ensure_ascii=False, allow_nan=False, indent=indent)
 
 
-_COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+def compact_encoder(*, ensure_ascii: bool) -> Callable[[Any], str]:
+    """A function that writes plain JSON values without blanks.
+
+    ``JSONEncoder`` makes its C part anew for every value, which takes as long as a short value.
+    """
+    plain = json.JSONEncoder(
+        ensure_ascii=ensure_ascii, allow_nan=False, check_circular=False, separators=(",", ":")
+    )
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return plain.encode
+    name = "encode_basestring_ascii" if ensure_ascii else "encode_basestring"
+    quoted = getattr(json.encoder, name)
+    write = make(None, plain.default, quoted, None, ":", ",", False, False, False)
+    return lambda value: "".join(write(value, 0))
+
+
+_compact = compact_encoder(ensure_ascii=False)
 
 
 def _is_plain(value: Any, depth: int) -> bool:

@@ -13,11 +13,12 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
+from .. import jsontext
 from .layout import open_regular, write_atomically
 
 Key = Tuple[str, str]
 
-_ENCODER = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))
+_encode = jsontext.compact_encoder(ensure_ascii=True)
 
 STATUSES = ("success", "failed", "skipped")
 
@@ -184,7 +185,7 @@ class Journal:
 
 
 def _line(entry: Any) -> bytes:
-    return _ENCODER.encode(entry).encode("ascii") + b"\n"
+    return _encode(entry).encode("ascii") + b"\n"
 
 
 def _entries(path: str) -> Iterator[Any]:
