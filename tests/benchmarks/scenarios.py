@@ -22,6 +22,7 @@ from servers import AgentServer, Platform, measure
 Result = Dict[str, Any]
 
 BIG_BYTES = 100 * 1024
+COMMAND_RUNS = 5
 CLIENTS = "import alibabacloud_agentloop20260520.client, aliyun.log"
 STANDARD = "import json, logging, dataclasses, urllib.parse"
 FOUR_NAMES = (
@@ -163,22 +164,33 @@ def http_stream(bench: Bench) -> Iterator[Result]:
 
 
 def command(bench: Bench) -> Iterator[Result]:
-    """(e) The command ``true``, against bare ``subprocess.run`` before and after."""
+    """(e) The command ``true``, against bare ``subprocess.run`` before and after.
+
+    Both take a quarter of a second, in which a machine may do anything: of several runs the one
+    with the median ratio, and the ratios of all.
+    """
     rows, workers = bench.rows(500), 4
     with Platform(bench.dataset(rows)) as platform:
-        before = floors.command_floor_s(rows, workers)
-        job = platform.job(
-            rows,
-            what=["run"],
-            solution="command",
-            workers=workers,
-            results=bench.results(bench.memory),
+        results = sorted(
+            (_commands(bench, platform, rows, workers) for _ in range(COMMAND_RUNS)),
+            key=lambda result: float(result["ratio"]),
         )
-        result = measured_run(platform, job, 0.0)
-        bare = (before + floors.command_floor_s(rows, workers)) / 2
-        limit = result["limit_s"] + bare
-        result.update(limit_s=limit, ratio=result["run_s"] / limit, bare_s=bare)
-        yield result
+    yield dict(results[len(results) // 2], ratios=[round(item["ratio"], 3) for item in results])
+
+
+def _commands(bench: Bench, platform: Platform, rows: int, workers: int) -> Result:
+    before = floors.command_floor_s(rows, workers)
+    job = platform.job(
+        rows,
+        what=["run"],
+        solution="command",
+        workers=workers,
+        results=bench.results(bench.memory),
+    )
+    result = measured_run(platform, job, 0.0)
+    bare = (before + floors.command_floor_s(rows, workers)) / 2
+    limit = result["limit_s"] + bare
+    return dict(result, limit_s=limit, ratio=result["run_s"] / limit, bare_s=bare)
 
 
 def pipeline(bench: Bench) -> Iterator[Result]:
