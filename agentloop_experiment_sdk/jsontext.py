@@ -143,24 +143,24 @@ def _indented(indent: int) -> json.JSONEncoder:
     return json.JSONEncoder(ensure_ascii=False, allow_nan=False, indent=indent)
 
 
-def compact_encoder(*, ensure_ascii: bool) -> Callable[[Any], str]:
+def compact_encoder(*, ensure_ascii: bool, allow_nan: bool) -> Callable[[Any], str]:
     """A function that writes plain JSON values without blanks.
 
     ``JSONEncoder`` makes its C part anew for every value, which takes as long as a short value.
     """
     plain = json.JSONEncoder(
-        ensure_ascii=ensure_ascii, allow_nan=False, check_circular=False, separators=(",", ":")
+        ensure_ascii=ensure_ascii, allow_nan=allow_nan, check_circular=False, separators=(",", ":")
     )
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
         return plain.encode
     name = "encode_basestring_ascii" if ensure_ascii else "encode_basestring"
     quoted = getattr(json.encoder, name)
-    write = make(None, plain.default, quoted, None, ":", ",", False, False, False)
+    write = make(None, plain.default, quoted, None, ":", ",", False, False, allow_nan)
     return lambda value: "".join(write(value, 0))
 
 
-_compact = compact_encoder(ensure_ascii=False)
+_compact = compact_encoder(ensure_ascii=False, allow_nan=False)
 
 
 def _is_plain(value: Any, depth: int) -> bool:

@@ -18,7 +18,7 @@ from .layout import open_regular, write_atomically
 
 Key = Tuple[str, str]
 
-_encode = jsontext.compact_encoder(ensure_ascii=True)
+_encode = jsontext.compact_encoder(ensure_ascii=True, allow_nan=True)
 
 STATUSES = ("success", "failed", "skipped")
 
