@@ -96,7 +96,9 @@ class Closing:
         self._write_result()
         error = flow.error
         if flow.was_stopped:
-            status = directories.FAILED if error else directories.INTERRUPTED
+            # Ctrl-C may reach the thread that is just calling the solution
+            interrupted = error is None or isinstance(error, KeyboardInterrupt)
+            status = directories.INTERRUPTED if interrupted else directories.FAILED
             self._fail_record(flow)
         elif left and self._settings.on_undelivered == HOLD:
             status = directories.RUNNING

@@ -408,6 +408,7 @@ def test_a_keyboard_interrupt_raised_by_a_solution_ends_the_run(
             run(config, solution, tmp_path, **options)
         (record_id,) = local.records()
         assert statuses(local, record_id)[-1] == "failed"
+        assert meta_of(tmp_path)["status"] == "interrupted"
         assert not [p for p in solutions(tmp_path) if '"KeyboardInterrupt"' in p.read_text()]
     assert_the_rest_runs(local, config, tmp_path, 40)
 
