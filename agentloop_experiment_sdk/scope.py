@@ -27,7 +27,7 @@ class AttemptScope:
         self.outer_span_id: Optional[int] = None
         self.cancelled = False
         self.on_refusal: Optional[Callable[[str, Optional[float]], object]] = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may cancel, too
         self._waiting: List[_OnCancel] = []
 
     def note_trace(self, trace_id: str) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ..scope import current_scope
@@ -78,7 +79,7 @@ def _ending(call: CommandCall) -> Ending:
 
 
 @functools.lru_cache(maxsize=None)
-def _process() -> Any:
+def _process() -> ModuleType:
     """The module that loads subprocess: with the first command, not with this one."""
     from . import process
 

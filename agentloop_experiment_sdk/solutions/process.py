@@ -72,7 +72,7 @@ def run(call: CommandCall, on_cancel: OnCancel, clock: Clock = time.monotonic) -
         with child, on_cancel(child.cancel):
             _follow(child, streams, call.timeout, clock)
     reason = child.reason or ("overflow" if streams.overflowed else "")
-    return Ending(child.popen.returncode, streams.text(1), streams.text(2), reason)
+    return Ending(child.process.returncode, streams.text(1), streams.text(2), reason)
 
 
 def _follow(child: _Child, streams: _Streams, timeout: float, clock: Clock) -> None:
@@ -108,7 +108,7 @@ class _Child:
 
     def __init__(self, call: CommandCall, streams: _Streams) -> None:
         try:
-            self.popen = _started(call, streams)
+            self.process = _started(call, streams)
         finally:
             streams.close_ends()
         self.reason = ""
@@ -118,7 +118,7 @@ class _Child:
     def send(self, number: int) -> None:
         """Signal the group; not after ``close``, when its id may belong to others."""
         try:
-            os.killpg(self.popen.pid, number)
+            os.killpg(self.process.pid, number)
         except (ProcessLookupError, PermissionError):
             pass  # the group is gone; macOS answers EPERM for one that holds only a zombie
 
@@ -135,14 +135,14 @@ class _Child:
         if self._streams.exit_is_watched:
             return self._streams.exit_was_seen
         if not hasattr(os, "waitid"):
-            return self.popen.poll() is not None
+            return self.process.poll() is not None
         try:
             options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-            ended = os.waitid(os.P_PID, self.popen.pid, options) is not None
+            ended = os.waitid(os.P_PID, self.process.pid, options) is not None
         except ChildProcessError:  # SIGCHLD is ignored in this process: the kernel reaped it
             return True
         if not ended:
-            self._streams.watch_exit(self.popen.pid)
+            self._streams.watch_exit(self.process.pid)
         return ended
 
     def __enter__(self) -> None:
@@ -152,7 +152,9 @@ class _Child:
         """Kill what is left of the group and reap the command."""
         self.send(signal.SIGKILL)
         if self.exited():
-            self.popen.wait()
+            self.process.wait()
+        elif isinstance(self.process, spawn.Spawned):
+            self.process.abandon()
 
 
 def _started(call: CommandCall, streams: _Streams) -> Union[spawn.Spawned, subprocess.Popen[bytes]]:

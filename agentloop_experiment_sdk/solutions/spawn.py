@@ -16,7 +16,7 @@ import shutil
 import signal
 import sys
 import threading
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 Added = Mapping[bytes, Optional[bytes]]
 """Variables beyond the inherited ones; None takes one away."""
@@ -43,6 +43,10 @@ class Spawned:
         """Wait for its end, reap it and return its code."""
         return self._reap(0)
 
+    def abandon(self) -> None:
+        """Wait for it no longer; a later start reaps it, as ``subprocess`` does with its own."""
+        _abandoned.append(self)
+
     def _reap(self, options: int) -> Optional[int]:
         if self.returncode is None:
             try:
@@ -53,6 +57,15 @@ class Spawned:
                 killed = os.WIFSIGNALED(status)
                 self.returncode = -os.WTERMSIG(status) if killed else os.WEXITSTATUS(status)
         return self.returncode
+
+
+_abandoned: List[Spawned] = []
+
+
+def _reap_abandoned() -> None:
+    for process in list(_abandoned):
+        if process.poll() is not None and process in _abandoned:
+            _abandoned.remove(process)
 
 
 def inherited() -> Dict[bytes, bytes]:
@@ -67,6 +80,8 @@ def start(
     """Start a command in a session of its own; None where only ``subprocess`` can, or can say why
     it cannot.
 
+    No text may hold a zero byte, nor the name of a variable ``=``: ``command_call`` refuses them.
+
     Args:
         argv: Its program, which is looked for as ``execvp(3)`` does, and its arguments.
         added: Its variables beyond those of this process.
@@ -74,13 +89,16 @@ def start(
         ends: The descriptors that become its 0 (by default ``/dev/null``), 1 and 2; it inherits no
             others.
     """
+    _reap_abandoned()
     library = _library()
+    # a descriptor below 3 could be overwritten by another before it is used
+    if library is None or min(ends.values()) < 3:
+        return None
     environment = inherited()
     program = _program(argv[0], added.get(b"PATH", environment.get(b"PATH")))
-    # a descriptor below 3 could be overwritten by another before it is used
-    if library is None or program is None or min(ends.values()) < 3:
+    if program is None:
         return None
-    sys.audit("os.posix_spawn", program, argv, environment)
+    sys.audit("os.posix_spawn", program, argv, {**environment, **added})
     try:
         return Spawned(library.spawn(program, argv, environment, added, cwd, ends))
     except OSError:  # it may have gone
@@ -102,30 +120,38 @@ def _program(name: bytes, path: Optional[bytes]) -> Optional[bytes]:
     return shutil.which(name, path=os.fsdecode(path or b""))
 
 
-class _Variables(threading.local):
-    """The environment of the last child that this thread started, as the C library takes it.
+class _Variables(NamedTuple):
+    """The environment of a child as the C library takes it: so many inherited, so many added."""
+
+    inherited: Dict[bytes, bytes]
+    added: int
+    array: Any
+
+
+class _Last(threading.local):
+    """The environment of the last child that this thread started.
 
     To write it anew takes as long as the rest of a start, and only what is added differs.
     """
 
-    def __init__(self) -> None:
-        self._inherited: Dict[bytes, bytes] = {}
-        self._added = 0
-        self._array: Any = None
+    variables: Optional[_Variables] = None
 
-    def array(
+    def taken(
         self, make: Callable[[List[bytes]], Any], environment: Dict[bytes, bytes], added: Added
-    ) -> Any:
-        """All variables of a child, in what ``make`` makes of them."""
+    ) -> _Variables:
+        """All variables of a child, to be put back when it has started: a signal handler may start
+        another meanwhile. ``make`` makes what the C library takes."""
+        last, self.variables = self.variables, None
         own = [name + b"=" + value for name, value in added.items() if value is not None]
         if not environment.keys().isdisjoint(added):
-            return make([k + b"=" + v for k, v in environment.items() if k not in added] + own)
-        if environment != self._inherited or len(own) != self._added:
-            self._array = make([k + b"=" + v for k, v in environment.items()] + own)
-            self._inherited, self._added = environment, len(own)
+            kept = [k + b"=" + v for k, v in environment.items() if k not in added]
+            return _Variables({}, 0, make(kept + own))
+        if last is None or last.inherited != environment or last.added != len(own):
+            every = [k + b"=" + v for k, v in environment.items()] + own
+            return _Variables(environment, len(own), make(every))
         for index, text in enumerate(own, len(environment)):
-            self._array[index] = text
-        return self._array
+            last.array[index] = text
+        return last
 
 
 class _Library:
@@ -138,7 +164,7 @@ class _Library:
         self._ctypes = ctypes
         self._quick = ctypes.PyDLL(None)
         self._spawn = ctypes.CDLL(None).posix_spawn
-        self._variables = _Variables()
+        self._last = _Last()
         self._close_from = self._quick.posix_spawn_file_actions_addclosefrom_np
         self._change_directory = self._quick.posix_spawn_file_actions_addchdir_np
         self._attributes = self._buffer()
@@ -167,17 +193,22 @@ class _Library:
         """
         pid = self._ctypes.c_int()
         arguments = self._texts(argv)
-        variables = self._variables.array(self._texts, environment, added)
+        variables = self._last.taken(self._texts, environment, added)
         actions = self._buffer()
         self._checked(self._quick.posix_spawn_file_actions_init(actions))
         try:
             self._add(actions, cwd, ends)
             found = self._ctypes.byref(pid)
-            self._checked(
-                self._spawn(found, program, actions, self._attributes, arguments, variables)
-            )
+            texts = (arguments, variables.array)
+            self._checked(self._spawn(found, program, actions, self._attributes, *texts))
+        except BaseException:  # Ctrl-C, when it runs already
+            if pid.value:
+                os.kill(pid.value, signal.SIGKILL)
+                Spawned(pid.value).wait()
+            raise
         finally:
             self._quick.posix_spawn_file_actions_destroy(actions)
+        self._last.variables = variables
         return int(pid.value)
 
     def _add(self, actions: Any, cwd: Optional[bytes], ends: Mapping[int, int]) -> None:
@@ -212,5 +243,5 @@ def _library() -> Optional[_Library]:
         import ctypes
 
         return _Library(ctypes)
-    except (ImportError, OSError, AttributeError):
+    except Exception:  # no ctypes, an older C library, a system or a hook that forbids such calls
         return None

@@ -249,6 +249,23 @@ def test_an_interrupt_of_the_callers_thread_leaves_no_process(run, tmp_path):
     wait_for(lambda: not alive(pid))
 
 
+def test_a_command_that_an_interrupt_ended_is_reaped_by_the_next(tmp_path):
+    before = _children()
+
+    def clock():
+        raise KeyboardInterrupt
+
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            process.run(CommandCall(("sleep", "120"), 100.0), never, clock)
+
+    def reaped():
+        finished(process.run(CommandCall(("true",), 60.0), never))
+        return _children() <= before
+
+    wait_for(reaped)
+
+
 def test_a_process_that_cannot_be_killed_does_not_hold_the_row(monkeypatch):
     monkeypatch.setattr(process._Child, "exited", lambda self: False)
     argv = ("sh", "-c", "exec true")

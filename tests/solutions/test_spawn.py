@@ -164,6 +164,53 @@ os.write(kept, repr((ending.stdout, ending.stderr, ending.returncode)).encode())
     assert done.stdout == b"(b'out\\n', b'err\\n', 0)"
 
 
+def test_the_variables_of_a_start_stay_its_own_while_another_is_made():
+    # a signal handler may run a command between the two steps of another start
+    last = spawn._Last()
+    environment = {b"A": b"1"}
+    last.variables = last.taken(list, environment, {b"ROW": b"0"})
+    first = last.taken(list, environment, {b"ROW": b"1"})
+    second = last.taken(list, environment, {b"ROW": b"2"})
+    assert first.array == [b"A=1", b"ROW=1"] and second.array == [b"A=1", b"ROW=2"]
+
+
+def test_variables_that_were_only_half_made_are_not_used_again():
+    def interrupted(texts):
+        raise KeyboardInterrupt
+
+    last = spawn._Last()
+    last.variables = last.taken(list, {b"A": b"1"}, {})
+    with pytest.raises(KeyboardInterrupt):
+        last.taken(interrupted, {b"A": b"2"}, {})
+    assert last.taken(list, {b"A": b"1"}, {}).array == [b"A=1"]
+
+
+def test_an_interrupt_in_the_middle_of_a_start_leaves_no_process(monkeypatch):
+    library, pids = spawn._library(), []
+    real = library._spawn
+
+    def start(found, *args):
+        assert real(found, *args) == 0
+        pids.append(found._obj.value)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(library, "_spawn", start)
+    with pytest.raises(KeyboardInterrupt):
+        started(["sleep", "120"])
+    with pytest.raises(ChildProcessError):
+        os.waitpid(pids[0], 0)
+
+
+def test_a_process_that_nobody_waits_for_is_reaped_by_a_later_start():
+    child, _ = started(["true"])
+    child.abandon()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    printed(["true"])
+    with pytest.raises(ChildProcessError):
+        os.waitpid(child.pid, 0)
+    assert child not in spawn._abandoned
+
+
 def test_a_start_that_fails_leaves_no_descriptor():
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
@@ -171,7 +218,7 @@ def test_a_start_that_fails_leaves_no_descriptor():
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-@pytest.mark.parametrize("missing", ["platform", "function", "ctypes"])
+@pytest.mark.parametrize("missing", ["platform", "function", "ctypes", "permission"])
 def test_where_the_c_library_cannot_do_it_subprocess_is_used(monkeypatch, missing):
     spawn._library.cache_clear()
     if missing == "platform":
@@ -183,7 +230,8 @@ def test_where_the_c_library_cannot_do_it_subprocess_is_used(monkeypatch, missin
 
         class Old:
             def __init__(self, name):
-                pass
+                if missing == "permission":
+                    raise RuntimeError("a hook forbids it")
 
         monkeypatch.setattr(ctypes, "PyDLL", Old)
     try:
