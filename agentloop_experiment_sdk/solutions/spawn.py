@@ -45,7 +45,8 @@ class Spawned:
 
     def abandon(self) -> None:
         """Wait for it no longer; a later start reaps it, as ``subprocess`` does with its own."""
-        _abandoned.append(self)
+        with _reaping:
+            _abandoned.append(self)
 
     def _reap(self, options: int) -> Optional[int]:
         if self.returncode is None:
@@ -60,12 +61,13 @@ class Spawned:
 
 
 _abandoned: List[Spawned] = []
+_reaping = threading.RLock()  # a signal handler may start a command, too
 
 
 def _reap_abandoned() -> None:
-    for process in list(_abandoned):
-        if process.poll() is not None and process in _abandoned:
-            _abandoned.remove(process)
+    if _abandoned:
+        with _reaping:
+            _abandoned[:] = [process for process in _abandoned if process.poll() is None]
 
 
 def inherited() -> Dict[bytes, bytes]:
