@@ -811,11 +811,11 @@ def test_the_heartbeat_names_the_row_that_blocks_the_loop(
             warned.wait(CAP_S)
 
     watch = Watch()
-    logging.getLogger("agentloop_experiment_sdk").addHandler(watch)
+    logging.getLogger().addHandler(watch)  # behind that of caplog, which has the line by then
     try:
         Bench(solution, 1).run(3)
     finally:
-        logging.getLogger("agentloop_experiment_sdk").removeHandler(watch)
+        logging.getLogger().removeHandler(watch)
     assert "row 1 repeat 0" in caplog.text
     assert caplog.text.count("has been blocked") == 1
 
