@@ -96,9 +96,7 @@ class Closing:
         self._write_result()
         error = flow.error
         if flow.was_stopped:
-            # Ctrl-C may reach the thread that is just calling the solution
-            interrupted = error is None or isinstance(error, KeyboardInterrupt)
-            status = directories.INTERRUPTED if interrupted else directories.FAILED
+            status = _status_after(error)
             self._fail_record(flow)
         elif left and self._settings.on_undelivered == HOLD:
             status = directories.RUNNING
@@ -109,19 +107,20 @@ class Closing:
         self._directory.fold_journal()
         return self._note(status, left), error
 
-    def abandon(self) -> None:
+    def abandon(self, error: BaseException) -> None:
         """The run broke, or was interrupted before its flow ran: the record must not stay open."""
+        status = _status_after(error)
         record_id = self.opened.record.record_id
         if not self._record_is_complete:
             self._reporter.fail_now(self.opened.tally.counts, self._settings.stop_grace)
             self._reporter.join(self._settings.stop_grace)
         try:
-            self._directory.update_meta(status=directories.FAILED)
-        except OSError as error:
-            logger.warning("The results directory could not be marked failed: %s", error)
+            self._directory.update_meta(status=status)
+        except OSError as problem:
+            logger.warning("The results directory could not be marked %s: %s", status, problem)
         left = len(self._directory.undelivered(record_id))
         self._directory.close()
-        self._tell_end(RunOutcome(record_id, directories.FAILED, left))
+        self._tell_end(RunOutcome(record_id, status, left))
 
     def _fail_record(self, flow: Flow) -> None:
         counts = self.opened.tally.counts
@@ -176,3 +175,12 @@ class Closing:
     def _tell_end(self, outcome: RunOutcome) -> None:
         event = RunFinished(outcome.record_id, outcome.status, outcome.undelivered)
         tell(self._settings.listeners(), event)
+
+
+def _status_after(error: Optional[BaseException]) -> str:
+    """What a run is that ended early, by ``stop()`` (None) or for an error.
+
+    Ctrl-C may also reach the thread that is just calling the solution.
+    """
+    interrupted = error is None or isinstance(error, KeyboardInterrupt)
+    return directories.INTERRUPTED if interrupted else directories.FAILED

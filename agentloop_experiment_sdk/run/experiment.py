@@ -157,10 +157,10 @@ class ExperimentRun:
             self._tell(RecordCreated(record.record_id, record.record_name, record.continued))
             if not opened.complete:
                 return self._start_flow(closing, loop)
-        except BaseException:
+        except BaseException as error:
             if closing.claim():
                 self._flow = None
-                closing.abandon()
+                closing.abandon(error)
             raise
         self._outcome = closing.nothing_was_due()
         return None
@@ -287,10 +287,10 @@ class ExperimentRun:
         except OSError as error:
             # what ended the run counts, not what it then also kept from being written
             self._error = flow.error or unwritable(directory.path, error)
-            closing.abandon()
+            closing.abandon(self._error)
         except BaseException as error:
             self._error = error
-            closing.abandon()
+            closing.abandon(error)
         finally:
             directory.close()
             flow.finished.set()

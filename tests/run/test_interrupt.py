@@ -636,5 +636,6 @@ def test_ctrl_c_just_after_the_record_was_opened_leaves_it_failed(
         signal.signal(signal.SIGINT, before)
     (record_id,) = local.records()
     assert calls == [] and statuses(local, record_id)[-1] == "failed"
+    assert meta_of(tmp_path)["status"] == "interrupted"
     assert counters(local, record_id)["totalTasks"] == 3
     assert_the_rest_runs(local, config, tmp_path, 3)
