@@ -81,10 +81,10 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_rows(parser: argparse.ArgumentParser) -> None:
-    """Which rows to run."""
+def add_rows(parser: argparse.ArgumentParser, limit: str) -> None:
+    """Which rows to run; ``limit`` says what ``--limit`` does."""
     add = parser.add_argument_group("rows").add_argument
-    add("--limit", type=int, metavar="N", help="only the first N rows")
+    add("--limit", type=int, metavar="N", help=limit)
     add("--item-id", action="append", metavar="ID", help="only this row; may be given again")
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional, Tuple
 
 from ..api import Experiment
 from ..errors import ExperimentError, ResumeError, RunAbortedError
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _EPILOG = "\n\n".join((solutions.EPILOG, evaluators.EPILOG, options.CLOUD_EPILOG, exits.HELP))
-_CHECK_EPILOG = "\n\n".join((solutions.EPILOG, options.CLOUD_EPILOG, exits.HELP))
 _USAGE = "[options] (SOLUTION | --http URL | --command ARGV…)"
 _RUN = """\
 agentloop-experiment run agent.py:answer --local questions.jsonl \\
@@ -42,7 +42,7 @@ def add_commands(commands: Any) -> None:
         commands, "run", _run, "run an agent over a plan's dataset", _RUN, _EPILOG, _USAGE
     )
     _add_experiment(run)
-    _add_directory(run, resumable=True)
+    _add_directory(run)
     resume = options.add_command(
         commands,
         "resume",
@@ -62,40 +62,29 @@ def add_commands(commands: Any) -> None:
         _check,
         "ask for everything a run needs, creating no record",
         _CHECK,
-        _CHECK_EPILOG,
+        "Takes every option of run, so that a command can be checked as it will be run.\n\n"
+        + _EPILOG,
         _USAGE,
     )
-    _add_checked(check)
+    _add_experiment(check, limit="only the first N rows; the agent is called for them")
+    _add_directory(check)
 
 
-def _add_experiment(parser: argparse.ArgumentParser) -> None:
+def _add_experiment(parser: argparse.ArgumentParser, limit: str = "only the first N rows") -> None:
     solutions.add_options(parser)
     options.add_plan(parser)
     options.add_connection(parser)
-    options.add_rows(parser)
+    options.add_rows(parser, limit)
     options.add_execution(parser)
     verdict.add_options(parser, optional=True)
     reports.add_options(parser)
 
 
-def _add_checked(parser: argparse.ArgumentParser) -> None:
-    solutions.add_options(parser)
-    options.add_plan(parser)
-    options.add_connection(parser)
-    _add_directory(parser)
-    add = parser.add_argument
-    add("--limit", type=int, metavar="N", help="also call the agent for the first N rows")
-    add("--item-id", action="append", metavar="ID", help="only this row; may be given again")
-    add("--task-timeout", type=float, metavar="SECONDS", help="a row fails after this time")
-
-
-def _add_directory(parser: argparse.ArgumentParser, resumable: bool = False) -> None:
+def _add_directory(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("results")
     group.add_argument(
         "--result-dir", default="./results", metavar="DIR", help="default: ./results"
     )
-    if not resumable:
-        return
     resume = group.add_mutually_exclusive_group()
     resume.add_argument(
         "--resume",
@@ -127,7 +116,11 @@ def _resume(given: argparse.Namespace, console: Console) -> int:
     return _execute(given, console, meta)
 
 
-def _execute(given: argparse.Namespace, console: Console, meta: Mapping[str, Any]) -> int:
+@contextlib.contextmanager
+def _prepared(
+    given: argparse.Namespace, console: Console, meta: Mapping[str, Any]
+) -> Iterator[Tuple[Experiment, verdict.GateOptions]]:
+    """The experiment and the gate behind it, once all options are known to be usable."""
     solution = solutions.solution_of(given)
     arguments = settings.experiment_options(given, meta)
     arguments["on_event"] = _teller(console)
@@ -139,7 +132,11 @@ def _execute(given: argparse.Namespace, console: Console, meta: Mapping[str, Any
         given, meta
     ) as config:
         arguments["executor"] = executor
-        experiment = Experiment(config, solution, given.result_dir, **arguments)
+        yield Experiment(config, solution, given.result_dir, **arguments), gate
+
+
+def _execute(given: argparse.Namespace, console: Console, meta: Mapping[str, Any]) -> int:
+    with _prepared(given, console, meta) as (experiment, gate):
         try:
             result = experiment.run()
         except RunAbortedError as error:
@@ -206,15 +203,7 @@ def _how_to_go_on(given: argparse.Namespace) -> str:
 
 
 def _check(given: argparse.Namespace, console: Console) -> int:
-    solution = solutions.solution_of(given)
-    with settings.config_of_run(given, {}) as config:
-        experiment = Experiment(
-            config,
-            solution,
-            given.result_dir,
-            item_ids=given.item_id,
-            task_timeout=given.task_timeout,
-        )
+    with _prepared(given, console, {}) as (experiment, _):
         report = experiment.check(given.limit)
     console.text(in_options(str(report)))
     for item in report:

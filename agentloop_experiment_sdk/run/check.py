@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterator, List, Mapping, Optional, Tuple
 
 from ..cloud.agentloop import AgentLoopApi
 from ..cloud.sls import DETAIL_LOGSTORE, SlsLogstore
-from ..errors import CloudError, ExperimentError
+from ..errors import CloudError, ExperimentError, ResumeError
 from ..lines import counted, one_line
 from ..models import Plan, Task
 from ..plan.config import AgentLoopConfig
@@ -128,6 +128,8 @@ class Check:
         path = self._settings.result_dir
         if os.path.lexists(path) and not os.path.isdir(path):
             raise ExperimentError("{} is not a directory. Pass another result_dir.".format(path))
+        if self._settings.resume and not (os.path.isdir(path) and own_entries(path)):
+            raise ResumeError("There is nothing in {} to resume; check result_dir.".format(path))
         if not os.path.isdir(path):
             parent = os.path.dirname(os.path.abspath(path))
             while not os.path.isdir(parent):

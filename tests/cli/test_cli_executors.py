@@ -61,6 +61,15 @@ def test_agents_over_http_and_commands_run_in_processes_too(work: pathlib.Path, 
     assert load_result("h").counts.failed == 6, done.err
 
 
+def test_check_tries_the_executor_out(work: pathlib.Path, cli: Any) -> None:
+    done = cli(
+        *("check", "--local", "sums.jsonl", "--executor", "processes:1"),
+        *("--command", "echo", "{question}"),
+    )
+    assert done.code == 0, done.err
+    assert "ok   executor: a worker has loaded the solution" in done.out
+
+
 @pytest.mark.parametrize("where", ["threads", "processes:0", "processes:x", "dask://nowhere"])
 def test_what_names_no_executor_is_refused(where: str, cli: Any) -> None:
     done = cli("run", "agent.py:answer", "--local", "sums.jsonl", "--executor", where)

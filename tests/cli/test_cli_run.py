@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import pathlib
-from typing import Any
+from typing import Any, Tuple
 
 import pytest
 
@@ -287,6 +287,48 @@ def test_check_works_with_a_local_file(cli: Any) -> None:
     done = cli("check", "agent.py:answer", "--local", "sums.jsonl", "--json")
     assert done.code == 0
     assert done.result == {"event": "result", "exit_code": 0, "ok": True}
+
+
+def test_check_takes_every_option_of_run(
+    cli: Any, cloud: LocalAgentLoop, work: pathlib.Path
+) -> None:
+    command = (
+        *("agent.py:answer", "--limit", 2, "--n-workers", "2-8", "--n-repeat", 2),
+        *("--max-failures", "10%", "--row-retries", 1, "--evaluator", "exact_match"),
+        *("--ground-truth-field", "gold", "--min-score", "exact_match=0.5"),
+        *("--version", "v2", "--parameter", "k=1", "--html", "report.html", "--no-resume"),
+    )
+    done = cli("check", *command)
+    assert done.code == 0, done.err
+    assert done.out.count("ok   agent: ") == 2
+    assert cloud.records() == [] and not (work / "report.html").exists()
+    assert cli("run", *command).code == 0
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        (("--html", "absent/report.html"), "absent/report.html cannot be written"),
+        (("--min-score", "exact_match=0.5"), "exact_match"),
+        (("--max-failures", "many"), "--max-failures"),
+        (("--evaluator", "nonsense"), "nonsense"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_check_refuses_what_run_would_refuse(
+    cli: Any, cloud: LocalAgentLoop, options: Tuple[str, ...], said: str
+) -> None:
+    done = cli("check", "agent.py:answer", *options)
+    assert done.code == 2 and said in done.err
+    assert cloud.records() == []
+
+
+def test_check_says_that_there_is_nothing_to_resume(cli: Any, cloud: LocalAgentLoop) -> None:
+    done = cli("check", "agent.py:answer", "--resume")
+    assert done.code == 2
+    assert "FAIL results directory: There is nothing in ./results to resume" in done.out
+    assert cli("run", "agent.py:answer").code == 0
+    assert cli("check", "agent.py:answer", "--resume").code == 0
 
 
 def test_a_failed_check_exits_by_its_cause(
