@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Optional, Tuple, Union
 from ..errors import ConfigurationError
 from ..models import SolutionOutput, Task
 from ..tracing import valid_trace_id
+from .arguments import check_callback
 from .call import failure_from
 from .command_answer import (
     CommandAnswer,
@@ -60,8 +61,12 @@ class CommandSolution:
         fingerprint: str,
         built_by: Any,
     ) -> None:
-        if stdin is not None and not callable(stdin):
+        if callable(stdin):
+            check_callback("stdin", stdin)
+        else:
             stdin_bytes(stdin)
+        check_callback("build_command", build_command)
+        check_callback("trace_id_resolver", trace_id_resolver)
         self._build_command = build_command
         self._defaults = defaults
         self._stdin = stdin

@@ -139,7 +139,7 @@ def shared_settings(timeout: float, cwd: Any, env: Any, max_output_bytes: int) -
         checked_path(cwd),
         checked_variables(env),
         None,
-        _positive("max_output_bytes", max_output_bytes),
+        _whole("max_output_bytes", max_output_bytes),
     )
 
 
@@ -150,6 +150,14 @@ def _positive(name: str, value: Any) -> Any:
             "The command's {} must be a number above 0, not {!r}.".format(name, value)
         )
     return value
+
+
+def _whole(name: str, value: Any) -> int:
+    if not isinstance(_positive(name, value), int):
+        raise ConfigurationError(
+            "The command's {} must be a whole number, not {!r}.".format(name, value)
+        )
+    return int(value)
 
 
 def checked_path(cwd: Any) -> Optional[str]:

@@ -7,6 +7,7 @@ from typing import Any, Callable, Mapping, Optional
 
 from ..models import Task
 from ..tracing import valid_trace_id
+from .arguments import check_callback, returned
 from .command_answer import CommandAnswer, command_facts, reported_trace_id, run_command
 from .command_call import Built, CommandCall, command_call, with_trace
 from .dialogue import Turn, failed_turn, turn_from
@@ -33,6 +34,7 @@ class CommandTurns:
         parse = self.parse
         if isinstance(built, Mapping):
             settings = dict(built)
+            check_callback("parser", settings.get("parser"))
             parse = settings.pop("parser", None) or parse
             built = settings
         call, sent = with_trace(command_call(built, self.defaults), task)
@@ -49,7 +51,7 @@ def _parsed(parse: Callable[[str], Any], answer: CommandAnswer) -> Turn:
         error = {"error_type": answer.error_type, "error_message": answer.error_message}
         return Turn(raw=answer.output, error=error)
     try:
-        return turn_from(parse(answer.stdout))
+        return turn_from(returned("output_parser", parse(answer.stdout)))
     except Exception as error:
         return failed_turn(error, answer.output)
 

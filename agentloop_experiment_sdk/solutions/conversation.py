@@ -11,6 +11,7 @@ from typing import Any, Callable, Literal, Mapping, Optional, Sequence, Tuple, U
 
 from ..errors import ConfigurationError
 from ..models import HttpRequestSpec
+from .arguments import check_callback, checked_names
 from .call import is_async
 from .client import HttpClient
 from .command_call import MAX_OUTPUT_BYTES, Directory, Environment, shared_settings
@@ -20,7 +21,7 @@ from .fingerprint import qualified_name
 from .http_turns import AnswerPlaces, BodyBuilder, HttpTurns, PlainBody
 from .options import MAX_RESPONSE_BYTES, TRACE_HEADER_VARIABLE, HttpOptions
 from .redact import redact_url
-from .request import prepare
+from .request import checked_headers, prepare
 from .session import (
     SESSION_BODY_PATHS,
     SESSION_REQUEST_HEADERS,
@@ -147,10 +148,13 @@ def multi_turn_http_solution_with(
         options, max_response_bytes=max_response_bytes, usage_extractor=usage_extractor
     )
     places = AnswerPlaces(
-        names, trace_id_body_paths, session_id_response_headers, session_id_body_paths
+        names,
+        checked_names("trace_id_body_paths", trace_id_body_paths),
+        checked_names("session_id_response_headers", session_id_response_headers),
+        checked_names("session_id_body_paths", session_id_body_paths),
     )
     build_body = body_builder or PlainBody(session_field, message_field)
-    session_headers = session_id_request_headers if inject_session_headers else ()
+    session_headers = _session_headers(session_id_request_headers, inject_session_headers)
     send = _http_turns(url, headers, options, build_body, session_headers, places)
     dialogue = Dialogue(
         TurnSource(turns_field, turns_fallback_fields, turn_extractor),
@@ -166,7 +170,7 @@ def _http_turns(
     headers: Optional[Mapping[str, str]],
     options: HttpOptions,
     build_body: BodyBuilder,
-    session_headers: Sequence[str],
+    session_headers: Tuple[str, ...],
     places: AnswerPlaces,
 ) -> HttpTurns:
     if not isinstance(url, str):
@@ -174,13 +178,10 @@ def _http_turns(
             "The url of a conversation must be text, not {}. A conversation that you made yourself "
             "is a solution: pass it to run_experiment_parallel.".format(type(url).__name__)
         )
-    if not callable(build_body):
-        raise ConfigurationError(
-            "body_builder must be a function of message, session_id, turn_index and task."
-        )
+    check_callback("body_builder", build_body)
     prepare(HttpRequestSpec(url, headers=headers))
     return HttpTurns(
-        HttpClient(options), url, dict(headers or {}), build_body, tuple(session_headers), places
+        HttpClient(options), url, dict(headers or {}), build_body, session_headers, places
     )
 
 
@@ -233,6 +234,9 @@ def multi_turn_cli_solution(
             "command_builder must be a function of message, session_id, turn_index and task. A "
             "conversation that you made yourself is a solution: pass it to run_experiment."
         )
+    check_callback("command_builder", command_builder)
+    check_callback("output_parser", output_parser)
+    check_callback("trace_id_resolver", trace_id_resolver)
     defaults = shared_settings(per_turn_timeout, cwd, env, max_output_bytes)
     dialogue = Dialogue(
         TurnSource(turns_field, turns_fallback_fields, turn_extractor),
@@ -246,8 +250,14 @@ def multi_turn_cli_solution(
     return ConversationSolution(send, dialogue, name, command_builder)
 
 
+def _session_headers(names: Sequence[str], inject: bool) -> Tuple[str, ...]:
+    checked = checked_names("session_id_request_headers", names)
+    checked_headers(dict.fromkeys(checked, ""))
+    return checked if inject else ()
+
+
 def _trace_headers(names: Sequence[str]) -> Tuple[str, ...]:
     configured = os.environ.get(TRACE_HEADER_VARIABLE, "").strip()
     if configured and names is TRACE_RESPONSE_HEADERS:
         return (configured, *names)
-    return tuple(names)
+    return checked_names("trace_id_response_headers", names)

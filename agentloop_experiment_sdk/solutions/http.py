@@ -61,11 +61,12 @@ def http_solution(
     Raises:
         ConfigurationError: An argument cannot be used.
     """
+    from .arguments import check_callback
     from .fingerprint import qualified_name
     from .http_call import HttpSolution
-    from .options import HttpOptions, check
+    from .options import HttpOptions
 
-    check(callable(build_request), "build_request must be callable")
+    check_callback("build_request", build_request, required=True)
     options = HttpOptions(
         default_timeout,
         chunk_extractor,
@@ -82,8 +83,10 @@ def http_solution(
 
 
 def _trace_headers(configured: Optional[str]) -> Optional[Tuple[str, ...]]:
-    from .options import DEFAULT_TRACE_HEADERS
+    from .options import DEFAULT_TRACE_HEADERS, check
 
+    is_name = configured is None or isinstance(configured, str)
+    check(is_name, "trace_id_response_header must be the name of one header, or None")
     return (configured, *DEFAULT_TRACE_HEADERS) if configured else None
 
 
@@ -125,6 +128,7 @@ def http_solution_with(
         ConfigurationError: An argument cannot be used.
     """
     from ..models import HttpRequestSpec
+    from .arguments import check_callback
     from .http_call import FixedRequest, HttpSolution
     from .options import HttpOptions, check
     from .redact import redact_url
@@ -132,7 +136,7 @@ def http_solution_with(
 
     bodies = [body for body in (json_body, data, body_builder) if body is not None]
     check(len(bodies) < 2, "give only one of json_body, data and body_builder")
-    check(body_builder is None or callable(body_builder), "body_builder must be callable")
+    check_callback("body_builder", body_builder)
     fixed = HttpRequestSpec(url, method, headers, json_body, data, params)
     prepare(fixed)
     options = HttpOptions(

@@ -7,6 +7,7 @@ from typing import Any, Callable, Optional
 
 from ..models import HttpRequestSpec, SolutionOutput, Task
 from ..tracing import task_members
+from .arguments import returned
 from .call import failure_from
 from .client import HttpClient
 from .options import HttpOptions
@@ -68,6 +69,5 @@ class FixedRequest:
         if self.body_builder is None:
             return self.spec
         spec = self.spec
-        return HttpRequestSpec(
-            spec.url, spec.method, spec.headers, self.body_builder(task), None, spec.params
-        )
+        body = returned("body_builder", self.body_builder(task))
+        return HttpRequestSpec(spec.url, spec.method, spec.headers, body, None, spec.params)

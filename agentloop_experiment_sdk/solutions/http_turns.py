@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
+from ..errors import ConfigurationError
 from ..models import HttpRequestSpec, Task
 from ..tracing import task_members, trace_id_from_headers
 from .answer import HttpAnswer
+from .arguments import returned
 from .client import HttpClient
 from .dialogue import Turn
 from .session import reply_in, session_id_in, trace_id_in
@@ -17,10 +19,25 @@ BodyBuilder = Callable[[Any, str, int, Task], Any]
 
 @dataclass(frozen=True)
 class PlainBody:
-    """The body of a turn without a builder: session id and message under two keys."""
+    """The body of a turn without a builder: session id and message under two keys.
+
+    Raises:
+        ConfigurationError: The keys are no two different names.
+    """
 
     session_field: str
     message_field: str
+
+    def __post_init__(self) -> None:
+        for name in ("session_field", "message_field"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value:
+                raise ConfigurationError("{} must be a name, not {!r}.".format(name, value))
+        if self.session_field == self.message_field:
+            raise ConfigurationError(
+                "session_field and message_field are both {!r}: one would overwrite the "
+                "other.".format(self.session_field)
+            )
 
     def __call__(self, message: Any, session_id: str, index: int, task: Task) -> Dict[str, Any]:
         """The JSON body of one turn."""
@@ -62,7 +79,7 @@ class HttpTurns:
 
     def __call__(self, message: Any, session_id: str, index: int, task: Task) -> Turn:
         """Send one message and read its answer."""
-        body = self.build_body(message, session_id, index, task)
+        body = returned("body_builder", self.build_body(message, session_id, index, task))
         given = {name.lower() for name in self.headers}
         added = {name: session_id for name in self.session_headers if name.lower() not in given}
         spec = HttpRequestSpec(self.url, headers={**self.headers, **added}, json=body)

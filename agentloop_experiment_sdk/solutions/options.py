@@ -46,7 +46,8 @@ class HttpOptions:
     usage_extractor: Optional[UsageExtractor] = None
 
     def __post_init__(self) -> None:
-        from .request import checked_headers  # not for a script that only imports the package
+        from .arguments import check_callback  # not for a script that only imports the package
+        from .request import checked_headers
 
         check(_is_positive(self.timeout), "timeout must be a number of seconds above 0")
         check(
@@ -59,8 +60,7 @@ class HttpOptions:
             "max_response_bytes must be a whole number above 0",
         )
         for name in ("chunk_extractor", "usage_extractor"):
-            value = getattr(self, name)
-            check(value is None or callable(value), name + " must be callable, or None")
+            check_callback(name, getattr(self, name))
         check(
             self.end_mark is None or (isinstance(self.end_mark, str) and self.end_mark != ""),
             "end_mark must be a text that is not empty, or None",

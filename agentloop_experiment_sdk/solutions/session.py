@@ -12,6 +12,7 @@ from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, S
 from ..errors import ConfigurationError
 from ..models import Task
 from ..tracing import valid_trace_id
+from .arguments import check_callback, returned
 
 SESSION_REQUEST_HEADERS = ("X-Session-Id", "X-Conversation-Id", "X-Thread-Id")
 SESSION_RESPONSE_HEADERS = (
@@ -117,7 +118,8 @@ class SessionIds:
                 "session_id must be text that is not empty, not {!r}; None makes a new id for "
                 "every conversation.".format(self.fixed)
             )
-        if not callable(self.factory) or not (_takes(self.factory) or _takes(self.factory, None)):
+        check_callback("session_id_factory", self.factory, required=True)
+        if not (_takes(self.factory) or _takes(self.factory, None)):
             raise ConfigurationError("session_id_factory must take nothing, or the task.")
 
     def __call__(self, task: Task) -> str:
@@ -125,6 +127,7 @@ class SessionIds:
         if self.fixed is not None:
             return self.fixed
         made = self.factory() if _takes(self.factory) else self.factory(task)
+        returned("session_id_factory", made)
         session_id = "" if made is None else str(made).strip()
         if not session_id:
             raise ConfigurationError("session_id_factory returned no session id.")

@@ -7,6 +7,7 @@ import json
 from typing import Any, Callable, List, Optional, Tuple
 
 from ..jsontext import sls_text
+from .arguments import returned
 from .content import error_text
 from .faults import EXTRACTOR_ERROR, INCOMPLETE_RESPONSE, STREAM_ERROR, ExchangeFault
 from .sse import ServerSentEvent, SseParser
@@ -97,6 +98,8 @@ class StreamAnswer:
                 text = self._extractor(value, event=event.event)
             else:
                 text = self._extractor(value)
+            if type(text) is not str:
+                returned("chunk_extractor", text)
         except (Exception, SystemExit) as error:  # what was said so far is kept
             message = "chunk_extractor failed on an event: {}: {}".format(
                 type(error).__name__, error

@@ -12,6 +12,7 @@ from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
 from ..errors import ConfigurationError
 from ..models import Task
+from .arguments import check_callback, checked_names, returned
 
 _CONTENT_KEYS = (
     "content",
@@ -48,18 +49,18 @@ class TurnSource:
     extractor: Optional[TurnExtractor] = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.fallbacks, str):
-            raise ConfigurationError("turns_fallback_fields must be a list of column names.")
-        object.__setattr__(self, "fallbacks", tuple(self.fallbacks))
-        if not all(isinstance(name, str) and name for name in (self.field, *self.fallbacks)):
-            raise ConfigurationError("Turns are in columns: give their names as text.")
-        if self.extractor is not None and not callable(self.extractor):
-            raise ConfigurationError("turn_extractor must take the task and return its turns.")
+        names = checked_names("turns_fallback_fields", self.fallbacks)
+        object.__setattr__(self, "fallbacks", names)
+        if not isinstance(self.field, str) or not self.field:
+            raise ConfigurationError(
+                "turns_field must be the name of a column, not {!r}.".format(self.field)
+            )
+        check_callback("turn_extractor", self.extractor)
 
     def messages(self, task: Task) -> List[Any]:
         """The messages to send for ``task``; empty if the row holds none."""
         if self.extractor is not None:
-            return messages_in(self.extractor(task))
+            return messages_in(returned("turn_extractor", self.extractor(task)))
         found = (messages_in(task.input.get(name)) for name in (self.field, *self.fallbacks))
         return next((messages for messages in found if messages), [])
 
