@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from .. import jsontext
 from ..errors import ConfigurationError, EvaluationError
@@ -126,18 +126,16 @@ def regex_match(
         name: The metric's name.
 
     Raises:
-        ConfigurationError: ``pattern`` is not a regular expression.
+        ConfigurationError: ``pattern`` is not a regular expression, or is empty: every answer
+            matches that.
     """
-    if pattern is not None:
-        try:
-            re.compile(pattern, flags)
-        except (re.error, TypeError) as error:
-            raise ConfigurationError(
-                "regex_match() cannot use {!r}: {}.".format(pattern, error)
-            ) from (error)
+    _check_expression(pattern, flags)
 
     def compare(actual: Any, expression: Any) -> Tuple[bool, str]:
-        compiled = re.compile(jsontext.sls_text(expression), flags)
+        wanted = jsontext.sls_text(expression)
+        if not wanted:
+            raise EvaluationError("The expected value is empty: every answer matches that.")
+        compiled = re.compile(wanted, flags)
         text = jsontext.sls_text(actual)
         found = compiled.fullmatch(text) if full else compiled.search(text)
         return found is not None, "No match of {} in {}.".format(short(expression), short(text))
@@ -167,6 +165,8 @@ def json_equal(
         raise ConfigurationError(
             "ignore must be a list of paths: write ignore=[{!r}].".format(ignore)
         )
+    if isinstance(ignore, (bytes, Mapping)) or not isinstance(ignore, Iterable):
+        raise ConfigurationError("ignore must be a list of paths, not {!r}.".format(ignore))
     ignored = [path_steps(path) for path in ignore]
 
     def compare(actual: Any, expected: Any) -> Tuple[bool, str]:
@@ -233,6 +233,24 @@ def _against(
         return score_output(output, field, lambda actual: (actual, fixed), compare)
 
     return Check(name, score)
+
+
+def _check_expression(pattern: Any, flags: Any) -> None:
+    if isinstance(flags, bool) or not isinstance(flags, int) or flags < 0:
+        raise ConfigurationError(
+            "flags must be those of re.compile, such as re.IGNORECASE, not {!r}.".format(flags)
+        )
+    if pattern is not None and not (isinstance(pattern, str) and pattern):
+        raise ConfigurationError(
+            "regex_match() cannot use {!r}: give the expression as a text that is not empty, or "
+            "None for the expected value.".format(pattern)
+        )
+    try:
+        re.compile(pattern or "", flags)
+    except (re.error, ValueError, OverflowError, RecursionError) as error:
+        raise ConfigurationError(
+            "regex_match() cannot use {!r} with flags={!r}: {}.".format(pattern, flags, error)
+        ) from error
 
 
 def _tidy(ignore_case: bool, strip: bool) -> Callable[[str], str]:

@@ -25,6 +25,9 @@ class Check:
     name: str
     score: Callable[[Task, SolutionOutput], Verdict]
 
+    def __post_init__(self) -> None:
+        check_name(self.name)
+
     def __call__(self, task: Task, output: SolutionOutput) -> Verdict:
         """Score one row."""
         return self.score(task, output)
@@ -44,6 +47,14 @@ def path_steps(path: str) -> List[str]:
             "A path such as 'answer' or 'turns[0].reply' is needed, not {!r}.".format(path)
         )
     return steps
+
+
+def check_name(name: Any) -> None:
+    """Raise ConfigurationError unless ``name`` can be a metric's name."""
+    if not isinstance(name, str) or not name.strip():
+        raise ConfigurationError(
+            "name must be the metric's name, a text that is not empty; not {!r}.".format(name)
+        )
 
 
 def check_selector(selector: Selector) -> None:

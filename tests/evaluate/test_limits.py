@@ -71,3 +71,10 @@ def test_an_unusable_limit_is_refused(build: Any, limit: Any) -> None:
 def test_an_unknown_kind_of_tokens_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="kind must be one of"):
         tokens_below(5, kind="tokens")
+
+
+@pytest.mark.parametrize("name", ["", None, [], 5])
+@pytest.mark.parametrize("build", [latency_below, ttft_below, tokens_below])
+def test_a_name_that_names_nothing_is_refused(build: Any, name: Any) -> None:
+    with pytest.raises(ConfigurationError, match="name must be the metric's name"):
+        build(5, name=name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -157,10 +158,24 @@ def test_regex_match(check: Any, output: Any, expected: Any, result: Any) -> Non
     assert score(check, output, expected)[0] is result
 
 
-@pytest.mark.parametrize("pattern", ["(", 5])
+@pytest.mark.parametrize("pattern", ["(", 5, b"x", re.compile("x"), ["x"]])
 def test_regex_match_refuses_what_is_no_expression(pattern: Any) -> None:
     with pytest.raises(ConfigurationError, match="cannot use"):
         regex_match(pattern)
+
+
+def test_regex_match_refuses_what_every_answer_matches() -> None:
+    with pytest.raises(ConfigurationError, match="a text that is not empty"):
+        regex_match("")
+    result, message = score(regex_match(expected_field="pattern"), "x", "", {"pattern": ""})
+    assert result is None and "every answer matches that" in message
+
+
+@pytest.mark.parametrize("flags", [-1, "i", None, 1.5, True, re.LOCALE, 2**70])
+@pytest.mark.parametrize("pattern", ["g", None])
+def test_regex_match_refuses_what_are_no_flags(pattern: Any, flags: Any) -> None:
+    with pytest.raises(ConfigurationError, match="flags"):
+        regex_match(pattern, flags=flags)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +206,7 @@ def test_json_equal(actual: Any, expected: Any, ignore: Any, difference: Any) ->
     assert difference is None or message.startswith(difference)
 
 
-@pytest.mark.parametrize("ignore", ["id", [""], [5]])
+@pytest.mark.parametrize("ignore", ["id", [""], [5], None, 5, b"id", {"id": 1}])
 def test_json_equal_refuses_what_are_no_paths(ignore: Any) -> None:
     with pytest.raises(ConfigurationError, match="list of paths|A path such as"):
         json_equal(ignore=ignore)
@@ -259,6 +274,23 @@ def test_long_values_are_shortened_in_reasons() -> None:
 def test_each_can_be_named() -> None:
     assert exact_match(name="strict").name == "strict"
     assert [f(name="n").name for f in (contains, regex_match, json_equal)] == ["n"] * 3
+
+
+@pytest.mark.parametrize("name", ["", " ", None, [], 5])
+@pytest.mark.parametrize(
+    "build",
+    [
+        exact_match,
+        json_equal,
+        numeric_close,
+        contains,
+        functools.partial(contains, "x"),
+        functools.partial(regex_match, "x"),
+    ],
+)
+def test_a_name_that_names_nothing_is_refused(build: Any, name: Any) -> None:
+    with pytest.raises(ConfigurationError, match="name must be the metric's name"):
+        build(name=name)
 
 
 @pytest.mark.parametrize(
