@@ -27,6 +27,7 @@ from .. import jsontext
 from ..errors import ConfigurationError, EvaluationError
 from ..models import SolutionOutput, Task
 from .metric import MetricResult, Verdict, failure_of, results_of, timestamp
+from .selection import check_name
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +61,13 @@ class NamedEvaluator:
     name: str
     call: Callable[[Task, SolutionOutput], Any]
 
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if not callable(self.call):
+            raise ConfigurationError(
+                "An evaluator must be a callable (task, output), not {!r}.".format(self.call)
+            )
+
 
 Evaluators = Sequence[Union[Evaluator, NamedEvaluator]]
 
@@ -70,12 +78,17 @@ def named_evaluators(evaluators: Optional[Evaluators]) -> Tuple[NamedEvaluator, 
     The name is the attribute ``name``, else ``__name__``, else the class's name.
 
     Raises:
-        ConfigurationError: One is not callable, has no usable name, or shares its name (letter case
-            does not count: names become file names) with another.
+        ConfigurationError: It is neither None nor a list; one is not callable, has no usable name,
+            or shares its name (letter case does not count: names become file names) with another.
     """
     if callable(evaluators):
         raise ConfigurationError("evaluators must be a list: write evaluators=[...].")
-    named = tuple(_named(evaluator) for evaluator in evaluators or ())
+    given: Any = () if evaluators is None else evaluators
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+        raise ConfigurationError(
+            "evaluators must be a list of evaluators, or None for none, not {!r}.".format(given)
+        )
+    named = tuple(map(_named, given))
     seen: Set[str] = set()
     for evaluator in named:
         if evaluator.name.casefold() in seen:
@@ -183,10 +196,13 @@ def _named(evaluator: Any) -> NamedEvaluator:
                 evaluator, "; give an instance of the class" if callable(evaluator) else ""
             )
         )
-    name = getattr(evaluator, "name", None) or getattr(evaluator, "__name__", None)
+    name = getattr(evaluator, "name", None)
+    if name is None or name == "":
+        name = getattr(evaluator, "__name__", None)
     if name is None and isinstance(evaluator, functools.partial):
         name = getattr(evaluator.func, "__name__", None)
-    name = name or type(evaluator).__name__
+    if name is None or name == "":
+        name = type(evaluator).__name__
     if not isinstance(name, str) or not name.strip():
         raise ConfigurationError("The evaluator {!r} has no usable name.".format(evaluator))
     if not _takes_task_and_output(evaluator):

@@ -18,6 +18,7 @@ import pytest
 from agentloop_experiment_sdk.errors import ConfigurationError
 from agentloop_experiment_sdk.evaluate import (
     MetricResult,
+    NamedEvaluator,
     evaluate_output,
     evaluate_output_async,
     missing_evaluators,
@@ -252,6 +253,11 @@ def test_two_evaluators_of_one_name_are_refused() -> None:
         ([named(" ", 1)], "no usable name"),
         ([exact_match], r"exact_match does not take \(task, output\).*call it: exact_match\("),
         ([lambda task: True], "does not take"),
+        (5, "must be a list of evaluators, or None"),
+        (1.5, "must be a list of evaluators, or None"),
+        (True, "must be a list of evaluators, or None"),
+        (b"x", "must be a list of evaluators, or None"),
+        ({"name": named("a", 1)}, "must be a list of evaluators, or None"),
     ],
 )
 def test_what_is_no_evaluator_is_refused(evaluators: Any, hint: str) -> None:
@@ -259,11 +265,30 @@ def test_what_is_no_evaluator_is_refused(evaluators: Any, hint: str) -> None:
         named_evaluators(evaluators)
 
 
-def test_a_name_that_is_not_text_is_refused() -> None:
+@pytest.mark.parametrize("evaluators", [0, 0.0, False, "", b"", {}])
+def test_what_is_empty_but_no_list_does_not_mean_no_scoring(evaluators: Any) -> None:
+    with pytest.raises(ConfigurationError, match="evaluators must be a list"):
+        named_evaluators(evaluators)
+
+
+def test_any_iterable_of_evaluators_will_do() -> None:
+    given = [named("a", 1), named("b", 1)]
+    for evaluators in (given, tuple(given), iter(given), dict(zip("ab", given)).values()):
+        assert [found.name for found in named_evaluators(evaluators)] == ["a", "b"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", [5, [], 0, False, " "])
+def test_a_name_that_is_not_text_is_refused(name: Any) -> None:
     strange = Named()
-    strange.name = 5  # type: ignore[assignment]
+    strange.name = name
     with pytest.raises(ConfigurationError, match="no usable name"):
         named_evaluators([strange])
+
+
+@pytest.mark.parametrize("name, call", [("", Named()), (5, Named()), ("n", 5)])
+def test_a_named_evaluator_needs_a_name_and_a_callable(name: Any, call: Any) -> None:
+    with pytest.raises(ConfigurationError, match="name must be|must be a callable"):
+        NamedEvaluator(name, call)
 
 
 def test_metrics_that_would_share_a_file_get_a_number() -> None:
