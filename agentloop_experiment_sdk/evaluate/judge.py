@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import random
-import re
 import time
 from typing import (
     Any,
     Callable,
-    Collection,
     Dict,
     Iterator,
     List,
@@ -28,11 +25,11 @@ from urllib.parse import urlsplit, urlunsplit
 from .. import jsontext
 from ..errors import ConfigurationError, EvaluationError
 from ..models import HttpRequestSpec, SolutionOutput, Task
-from .metric import Verdict, is_number
+from .arguments import check_arguments
+from .metric import Verdict
 from .selection import (
     MissingValueError,
     Selector,
-    check_selector,
     failed_row,
     optional_expected,
     select,
@@ -231,10 +228,7 @@ def llm_judge(
     Raises:
         ConfigurationError: An argument cannot be used.
     """
-    _check(model, rubric, choices, scale, timeout, retries)
-    for selector in (field, expected_field):
-        check_selector(selector)
-    sent = _headers(api_key, headers)
+    check_arguments(dict(locals()))
     options = {} if temperature is None else {"temperature": temperature}
     return LlmJudge(
         name=name,
@@ -248,44 +242,19 @@ def llm_judge(
         timeout=timeout,
         retries=retries,
         options=dict(options, **(extra_body or {})),
-        headers=sent,
+        headers=_headers(api_key, headers),
         secrets=_secrets(api_key, headers),
-        post=post or _post,
+        post=_post if post is None else post,
         sleep=sleep,
         jitter=random.random if jitter is None else jitter,
     )
 
 
-def _check(model: Any, rubric: Any, choices: Any, scale: Any, timeout: Any, retries: Any) -> None:
-    problem = ""
-    if not _are_texts((model, rubric)):
-        problem = "model and rubric must be text that is not empty"
-    elif isinstance(choices, str) or not _are_texts(choices):
-        problem = "choices must be a list of texts, best first"
-    elif len(choices) == 1 or len({choice.casefold() for choice in choices}) != len(choices):
-        problem = "choices must be at least two different texts"
-    elif not _is_scale(scale):
-        problem = "scale must be (lowest, highest)"
-    elif not is_number(timeout) or not 0 < timeout < math.inf:
-        problem = "timeout must be a number of seconds above 0"
-    elif isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-        problem = "retries must be a whole number of 0 or more"
-    if problem:
-        raise ConfigurationError("llm_judge(): {}.".format(problem))
-
-
-def _are_texts(values: Any) -> bool:
-    return isinstance(values, Collection) and all(isinstance(v, str) and v.strip() for v in values)
-
-
-def _is_scale(scale: Any) -> bool:
-    if not isinstance(scale, Sequence) or len(scale) != 2 or not all(map(is_number, scale)):
-        return False
-    return bool(-math.inf < scale[0] < scale[1] < math.inf)
-
-
 def _endpoint(base_url: str) -> str:
-    HttpRequestSpec(base_url)  # checks it
+    try:
+        HttpRequestSpec(base_url)  # checks it
+    except ConfigurationError as error:
+        raise ConfigurationError("llm_judge(): base_url: {}".format(error)) from error
     parts = urlsplit(base_url)
     if parts.username is not None or parts.password is not None:
         raise ConfigurationError("Give the judge's key as api_key, not inside base_url.")
@@ -300,10 +269,6 @@ def _headers(api_key: Optional[str], headers: Optional[Mapping[str, str]]) -> Di
     if api_key:
         sent["Authorization"] = "Bearer {}".format(api_key)
     sent.update(headers or {})
-    if not _are_texts(list(sent.values())):
-        raise ConfigurationError("llm_judge(): headers must map names to texts.")
-    if any(re.search("[\r\n]", value) for value in sent.values()):
-        raise ConfigurationError("A header of the judge, or its api_key, holds a line break.")
     return sent
 
 

@@ -207,8 +207,8 @@ def test_another_way_to_post_can_be_given() -> None:
 @pytest.mark.parametrize(
     "options, hint",
     [
-        ({"model": " "}, "model and rubric"),
-        ({"rubric": ""}, "model and rubric"),
+        ({"model": " "}, "model must be"),
+        ({"rubric": ""}, "rubric must be"),
         ({"base_url": "host/v1"}, "http://"),
         ({"base_url": "https://user:pw@host/v1"}, "as api_key"),
         ({"choices": "yes"}, "list of texts"),
@@ -221,13 +221,38 @@ def test_another_way_to_post_can_be_given() -> None:
         ({"scale": 5}, "lowest, highest"),
         ({"scale": ("0", "1")}, "lowest, highest"),
         ({"choices": None}, "list of texts"),
+        ({"choices": {"yes", "no"}}, "list of texts"),
+        ({"choices": b""}, "list of texts"),
         ({"headers": {"X-Key": 5}}, "names to texts"),
+        ({"headers": 5}, "headers must be"),
+        ({"headers": "X-Key"}, "headers must be"),
+        ({"headers": {5: "x"}}, "headers must be"),
+        ({"headers": {"X Key": "x"}}, "headers must be"),
+        ({"headers": {"X-Key": "a\r\nb"}}, "line breaks"),
+        ({"extra_body": "x"}, "extra_body must be"),
+        ({"extra_body": 5}, "extra_body must be"),
+        ({"extra_body": {5: 1}}, "extra_body must be"),
+        ({"temperature": object()}, "temperature must be"),
+        ({"temperature": "0"}, "temperature must be"),
+        ({"temperature": True}, "temperature must be"),
+        ({"temperature": -1}, "temperature must be"),
+        ({"temperature": float("nan")}, "temperature must be"),
+        ({"name": ""}, "name must be"),
+        ({"name": None}, "name must be"),
+        ({"post": 0}, "post must be"),
+        ({"sleep": None}, "sleep must be"),
+        ({"jitter": 0.5}, "jitter must be"),
+        ({"base_url": None}, "base_url"),
         ({"timeout": 0}, "above 0"),
         ({"timeout": "5"}, "above 0"),
         ({"retries": -1}, "whole number"),
         ({"retries": True}, "whole number"),
         ({"retries": 1.5}, "whole number"),
         ({"api_key": "a\nb"}, "line break"),
+        ({"api_key": 5}, "api_key must be"),
+        ({"api_key": ""}, "api_key must be"),
+        ({"api_key": b"key"}, "api_key must be"),
+        ({"api_key": "\u94a5"}, "api_key must be"),
         ({"field": ""}, "A path such as"),
     ],
 )
@@ -235,3 +260,13 @@ def test_unusable_arguments_are_refused_when_the_judge_is_built(options: Any, hi
     settings = dict({"base_url": "https://host/v1", "model": "m", "rubric": "r"}, **options)
     with pytest.raises(ConfigurationError, match=hint):
         llm_judge(**settings)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"api_key": KEY + "\n"}, {"headers": {"X-Key": KEY + "\n"}}, {"extra_body": [KEY]}],
+)
+def test_a_refused_key_is_not_quoted(options: Any) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        judge("https://host/v1", **options)
+    assert KEY not in str(caught.value)
