@@ -15,6 +15,7 @@ from ..errors import ConfigurationError
 from ..lines import counted
 from ..results import layout
 from ..results.stored import mapping_of, number_or_none, read_task_meta
+from .arguments import path_of
 from .measures import RowMeasures, by_task, mean_of, tokens_of
 from .summary import ExperimentResult, PathLike
 
@@ -107,15 +108,20 @@ def export_baseline(result: ExperimentResult, path: PathLike) -> None:
         path: The file to write, such as ``baseline.json``; replaced atomically.
 
     Raises:
-        ConfigurationError: The run has no answered row.
+        ConfigurationError: The run has no answered row, or an argument is something else.
     """
+    target = path_of("path", path)
+    if not isinstance(result, ExperimentResult):
+        raise ConfigurationError(
+            "A baseline is made of a result (of load_result), not of {!r}.".format(result)
+        )
     baseline = Baseline.of(result)
     if not baseline.items:
         raise ConfigurationError(
             "{} has no answered row, so it cannot be a baseline.".format(result.path)
         )
-    layout.check_target(os.fspath(path))
-    layout.write_atomically(os.fspath(path), baseline_text(baseline).encode("utf-8"))
+    layout.check_target(target)
+    layout.write_atomically(target, baseline_text(baseline).encode("utf-8"))
 
 
 def load_baseline(path: PathLike) -> Baseline:
@@ -125,9 +131,11 @@ def load_baseline(path: PathLike) -> Baseline:
         ConfigurationError: The file is absent or is no baseline of a format this version reads.
     """
     try:
-        with open(path, "rb") as file:
+        with open(path_of("path", path), "rb") as file:
             document = json.loads(file.read())
         return _baseline(document)
+    except ConfigurationError:
+        raise
     except OSError as error:
         raise ConfigurationError(
             "The baseline {} cannot be read: {}. {}".format(

@@ -21,6 +21,7 @@ from .. import jsontext
 from ..errors import ConfigurationError
 from ..lines import counted
 from ..results.stored import ResultRow
+from .arguments import texts_of
 from .baseline import ItemOutcome
 from .deltas import BETTER, NO_EVIDENCE, WORSE, MetricDelta, delta_of
 from .measures import CATEGORY, PASS_FAIL
@@ -221,11 +222,10 @@ def compare(
         ResultsDirectoryError: A directory cannot be read.
     """
     _check(runs, baseline, names, confidence)
+    lower = frozenset(texts_of("lower_is_better", lower_is_better))
     sides = load_sides(runs, names)
     first = sides.pop(baseline)
-    candidates = tuple(
-        _compare(first, side, frozenset(lower_is_better), confidence) for side in sides
-    )
+    candidates = tuple(_compare(first, side, lower, confidence) for side in sides)
     return Comparison(first, candidates, confidence)
 
 
@@ -254,8 +254,11 @@ def _check(runs: Any, baseline: Any, names: Any, confidence: Any) -> None:
                 len(runs) - 1, baseline
             )
         )
-    if names is not None and len(names) != len(runs):
-        raise ConfigurationError("Give as many names as runs.")
+    if names is not None:
+        if isinstance(names, (str, bytes)) or not isinstance(names, Sequence):
+            raise ConfigurationError("names must be a list, one a run, not {!r}.".format(names))
+        if len(names) != len(runs):
+            raise ConfigurationError("Give as many names as runs.")
     if not isinstance(confidence, float) or not 0 < confidence < 1:
         raise ConfigurationError(
             "confidence must be between 0 and 1, such as 0.95, not {!r}.".format(confidence)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import ConfigurationError
 from ..results import layout
+from .arguments import no_subject, path_of
 from .compare import Comparison
 from .gate import GateResult
 from .html import write_html
@@ -37,11 +38,8 @@ def write_report(subject: Any, path: PathLike) -> None:
         OSError: The file cannot be written.
     """
     if not isinstance(subject, (ExperimentResult, Comparison, GateResult)):
-        raise ConfigurationError(
-            "A report shows a result (of load_result), a comparison or a gate's verdict, "
-            "not {}.".format(type(subject).__name__)
-        )
-    target = os.fspath(path)
+        raise no_subject(subject)
+    target = path_of("path", path)
     kind = os.path.splitext(target)[1].lower()
     if kind in (".html", ".htm"):
         write_html(subject, target)

@@ -20,6 +20,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 from ..errors import ConfigurationError
 from ..results import layout
 from . import cards, pagedata
+from .arguments import check_count, path_of
 from .compare import Comparison
 from .gate import GateResult
 from .sections import Section, Table, markup
@@ -37,7 +38,7 @@ def render_html(subject: Page, *, max_chars: int = pagedata.MAX_CHARS) -> str:
         max_chars: Most characters of one value; longer ones end with a note where the whole is.
 
     Raises:
-        ConfigurationError: ``subject`` is something else.
+        ConfigurationError: An argument is something else.
     """
     return "".join(html_parts(subject, max_chars))
 
@@ -53,16 +54,17 @@ def write_html(subject: Page, path: PathLike, *, max_chars: int = pagedata.MAX_C
         max_chars: Most characters of one value; longer ones end with a note where the whole is.
 
     Raises:
-        ConfigurationError: ``subject`` is something else.
+        ConfigurationError: An argument is something else.
         OSError: The file cannot be written.
     """
-    target = os.fspath(path)
+    target = path_of("path", path)
     layout.check_target(target)
+    parts = html_parts(subject, max_chars)
     # a name that nobody knows beforehand: in a folder that others write to it could be a link
     temporary = "{}.{}.tmp".format(target, uuid.uuid4().hex)
     try:
         with open(temporary, "x", encoding="utf-8", newline="\n") as file:
-            file.writelines(html_parts(subject, max_chars))
+            file.writelines(parts)
         layout.replace_with_retry(temporary, target, time.sleep)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -72,6 +74,7 @@ def write_html(subject: Page, path: PathLike, *, max_chars: int = pagedata.MAX_C
 
 def html_parts(subject: Page, max_chars: int = pagedata.MAX_CHARS) -> Iterator[str]:
     """The page in order, as pieces of text."""
+    check_count("max_chars", max_chars, 1)
     if isinstance(subject, Comparison):
         return _parts(
             subject,

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from .. import jsontext
+from .arguments import check_count, check_subject
 from .deltas import MetricDelta
 from .measures import MetricSummary
 from .sections import Subject
@@ -23,7 +24,13 @@ def render_json(subject: Subject, *, indent: Optional[int] = 2) -> str:
     Args:
         subject: What to render; a result's rows are left out (``to_dicts()`` has them).
         indent: Spaces per level; None writes one line.
+
+    Raises:
+        ConfigurationError: An argument is something else.
     """
+    check_subject(subject)
+    if indent is not None:
+        check_count("indent", indent, 0)
     return jsontext.dumps(subject.to_dict(), indent)
 
 

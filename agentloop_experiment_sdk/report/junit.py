@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Iterable, List, Mapping, Sequence, Union
 from xml.sax.saxutils import escape, quoteattr
 
+from ..errors import ConfigurationError
 from ..results.stored import ResultRow
+from .arguments import no_subject, texts_of
 from .compare import CandidateComparison, Comparison, answer_text, unified
 from .gate import GateResult
 from .measures import RowMeasures
@@ -60,15 +62,20 @@ def render_junit(subject: Subject, *, metrics: Sequence[str] = ()) -> str:
     Args:
         subject: What to render.
         metrics: Pass/fail metrics of a result; a row that fails one of them is a failure too.
+
+    Raises:
+        ConfigurationError: An argument is something else, or no row has such a metric.
     """
     suites = "".join(
-        _suite_xml(number, suite) for number, suite in enumerate(_suites(subject, metrics))
+        _suite_xml(number, suite)
+        for number, suite in enumerate(_suites(subject, texts_of("metrics", metrics)))
     )
     return '<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n{}</testsuites>\n'.format(suites)
 
 
 def _suites(subject: Subject, metrics: Sequence[str]) -> List[_Suite]:
     if isinstance(subject, ExperimentResult):
+        _check_metrics(subject, metrics)
         cases = [
             _row_case(subject, row, measure, metrics)
             for row, measure in zip(subject, subject.measures)
@@ -76,7 +83,20 @@ def _suites(subject: Subject, metrics: Sequence[str]) -> List[_Suite]:
         return [_suite(subject, subject.dataset or subject.name, cases)]
     if isinstance(subject, Comparison):
         return [_comparison_suite(candidate) for candidate in subject]
+    if not isinstance(subject, GateResult):
+        raise no_subject(subject)
     return [_suite(subject.result, "gate", list(_gate_cases(subject)))]
+
+
+def _check_metrics(result: ExperimentResult, metrics: Sequence[str]) -> None:
+    """Refuse a metric that an answered run lacks: none of its rows would ever fail it."""
+    unknown = [name for name in metrics if name not in result.metrics]
+    if unknown and result.counts.succeeded:
+        raise ConfigurationError(
+            "metrics: no row has a score {!r}; the result has {}.".format(
+                unknown[0], ", ".join(result.metrics) or "no metrics"
+            )
+        )
 
 
 def _suite(result: ExperimentResult, name: str, cases: Sequence[_Case]) -> _Suite:

@@ -6,6 +6,7 @@ import re
 from typing import List, Sequence
 
 from ..lines import one_line
+from .arguments import check_count, check_subject
 from .sections import Section, Subject, Table
 
 # A step summary may hold 1 MiB; GitHub drops a larger one whole.
@@ -25,7 +26,12 @@ def render_markdown(subject: Subject, *, max_bytes: int = MAX_BYTES) -> str:
         subject: What to render.
         max_bytes: Most bytes of UTF-8; whole sections are left out at the end to fit. The default
             fits a GitHub step summary.
+
+    Raises:
+        ConfigurationError: An argument is something else.
     """
+    check_subject(subject)
+    check_count("max_bytes", max_bytes, 1)
     parts: List[str] = []
     room = max_bytes - len(_CUT)
     for section in subject.sections():

@@ -26,6 +26,7 @@ from ..lines import counted
 from ..results.reader import read_results
 from ..results.stored import ResultRow, StoredResults
 from . import measures, statistics
+from .arguments import path_of
 from .measures import MetricSummary, Percentiles, RowMeasures, Tokens
 from .pricing import Cost, Prices, cost_of
 from .statistics import Estimate
@@ -318,7 +319,7 @@ class ExperimentResult:
                 "k must be a whole number of tries from 1, not {!r}.".format(k)
             )
         if metric is not None:
-            summary = self.metrics.get(metric)
+            summary = self.metrics.get(metric) if isinstance(metric, str) else None
             if summary is None or summary.kind != measures.PASS_FAIL:
                 raise ConfigurationError(
                     "{!r} is no pass/fail metric of this result; it has {}.".format(
@@ -358,9 +359,11 @@ def load_result(
         The result as the directory stands now.
 
     Raises:
+        ConfigurationError: ``result_dir`` is no path.
         ResultsDirectoryError: The directory is absent, holds no results or has a newer format.
     """
-    return ExperimentResult(read_results(result_dir), extras=extras, score_source=score_source)
+    stored = read_results(path_of("result_dir", result_dir))
+    return ExperimentResult(stored, extras=extras, score_source=score_source)
 
 
 def row_dict(row: ResultRow, measure: RowMeasures) -> Dict[str, Any]:

@@ -8,7 +8,9 @@ import unicodedata
 from dataclasses import replace
 from typing import Callable, Container, Iterable, List, Optional, Sequence
 
+from ..errors import ConfigurationError
 from ..lines import encodable, one_line
+from .arguments import check_count, check_subject
 from .sections import Section, Subject, Table
 
 _GAP = "  "
@@ -26,7 +28,17 @@ def render_text(subject: Subject, *, width: Optional[int] = None, encoding: str 
         subject: What to render.
         width: Columns that a line may take; None takes the terminal's, 80 where there is none.
         encoding: Where the text will go takes this; what it cannot hold is written in ASCII.
+
+    Raises:
+        ConfigurationError: An argument is something else.
     """
+    check_subject(subject)
+    if width is not None:
+        check_count("width", width, 1)
+    if not isinstance(encoding, str):
+        raise ConfigurationError(
+            'encoding must be a name such as "utf-8", not {!r}.'.format(encoding)
+        )
     columns = max(40, width or shutil.get_terminal_size((80, 24)).columns)
     parts = [_section(_shown(section, encoding), columns) for section in subject.sections()]
     text = "\n\n".join(part for part in parts if part) + "\n"

@@ -139,3 +139,18 @@ def test_a_baseline_that_is_absent_or_of_another_form_says_how_to_write_one(resu
     for name in ("bad.json", "missing.json"):
         with pytest.raises(ConfigurationError, match="--export-baseline FILE`, or export_base"):
             gate(result, tmp_path / name)
+
+
+@pytest.mark.parametrize("path", [None, 0, "", b"baseline.json", "a\0b"])
+def test_what_is_no_path_is_refused(result, path):
+    with pytest.raises(ConfigurationError, match="path must be a path"):
+        load_baseline(path)
+    with pytest.raises(ConfigurationError, match="path must be a path"):
+        export_baseline(result, path)
+
+
+def test_a_baseline_is_made_of_a_result_only(result, tmp_path):
+    for other in (None, result.path, Baseline.of(result)):
+        with pytest.raises(ConfigurationError, match="of load_result"):
+            export_baseline(other, tmp_path / "baseline.json")
+    assert not (tmp_path / "baseline.json").exists()

@@ -267,6 +267,12 @@ def test_bad_options_are_refused(tmp_path):
     path = run_with(tmp_path / "a", (), 2)
     with pytest.raises(ConfigurationError, match="as many names"):
         compare([path, path], names=["one"])
+    for names in ("ab", 5, {"a", "b"}, iter("ab")):
+        with pytest.raises(ConfigurationError, match="names must be a list"):
+            compare([path, path], names=names)
+    for lower in ("latency", None, 5, [None], {"f": 1}):
+        with pytest.raises(ConfigurationError, match="lower_is_better must be a list of texts"):
+            compare([path, path], lower_is_better=lower)
     for confidence in (0, 1.0, 95, "0.9"):
         with pytest.raises(ConfigurationError, match="confidence"):
             compare([path, path], confidence=confidence)

@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from results_builder import build, row
 
+from agentloop_experiment_sdk.errors import ConfigurationError
 from agentloop_experiment_sdk.report.baseline import Baseline
 from agentloop_experiment_sdk.report.compare import compare
 from agentloop_experiment_sdk.report.gate import gate
@@ -126,3 +127,18 @@ def test_every_condition_of_a_gate_is_a_test_case(tmp_path, passed):
     suite = checked(render_junit(gate(path)))[0]
     assert suite.get("failures") == ("0" if passed else "1")
     assert [case.get("name") for case in suite.iter("testcase")][0] == "answered"
+
+
+@pytest.mark.parametrize("metrics", ["em", None, 5, [5], {"em": 1}])
+def test_metrics_that_are_no_list_of_texts_are_refused(tmp_path, metrics):
+    result = load_result(build(tmp_path, [row("a", scores={"em": False})]))
+    with pytest.raises(ConfigurationError, match="metrics must be a list of texts"):
+        render_junit(result, metrics=metrics)
+
+
+def test_a_metric_that_no_row_has_is_refused_where_rows_succeeded(tmp_path):
+    scored = load_result(build(tmp_path / "a", [row("a", scores={"em": False})]))
+    with pytest.raises(ConfigurationError, match="no row has a score 'typo'; the result has em"):
+        render_junit(scored, metrics=["em", "typo"])
+    unanswered = load_result(build(tmp_path / "b", [row("a", status="incomplete")]))
+    checked(render_junit(unanswered, metrics=["em"]))

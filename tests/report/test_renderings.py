@@ -11,11 +11,12 @@ from agentloop_experiment_sdk.report.baseline import Baseline
 from agentloop_experiment_sdk.report.compare import compare
 from agentloop_experiment_sdk.report.files import write_report
 from agentloop_experiment_sdk.report.gate import gate
-from agentloop_experiment_sdk.report.html import render_html
+from agentloop_experiment_sdk.report.html import render_html, write_html
 from agentloop_experiment_sdk.report.jsonreport import render_json
+from agentloop_experiment_sdk.report.junit import render_junit
 from agentloop_experiment_sdk.report.markdown import render_markdown
 from agentloop_experiment_sdk.report.statistics import Estimate
-from agentloop_experiment_sdk.report.summary import load_result
+from agentloop_experiment_sdk.report.summary import ExperimentResult, load_result
 from agentloop_experiment_sdk.report.text import display_width, render_text
 
 HOSTILE = "\x1b[31mred\x07 \u202egpj.exe | `code` <script>alert(1)</script> @team ![x](http://e/x)"
@@ -354,3 +355,45 @@ def test_a_file_name_decides_the_format(result, comparison, verdict, tmp_path):
             write_report(result.path, tmp_path / name)
     write_report(verdict, tmp_path / "g.html")
     assert "Gate " in (tmp_path / "g.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "render", [render_text, render_markdown, render_json, render_html, render_junit]
+)
+def test_what_cannot_be_reported_on_is_refused(render, result, comparison):
+    for subject in (None, 5, result.path, ExperimentResult, comparison[0]):
+        with pytest.raises(ConfigurationError, match="result.*comparison.*verdict"):
+            render(subject)
+
+
+@pytest.mark.parametrize(
+    "render, options",
+    [
+        (render_text, {"width": "80"}),
+        (render_text, {"width": 0}),
+        (render_text, {"encoding": None}),
+        (render_markdown, {"max_bytes": None}),
+        (render_markdown, {"max_bytes": -1}),
+        (render_json, {"indent": "x"}),
+        (render_json, {"indent": -1}),
+        (render_html, {"max_chars": 0}),
+        (render_html, {"max_chars": None}),
+    ],
+)
+def test_unusable_options_of_a_report_are_refused(render, options, result):
+    (name,) = options
+    with pytest.raises(ConfigurationError, match=name + " must be"):
+        render(result, **options)
+
+
+@pytest.mark.parametrize("write", [write_html, write_report])
+@pytest.mark.parametrize("path", [None, 5, "", b"r.html"])
+def test_a_report_is_written_to_a_path_only(write, path, result):
+    with pytest.raises(ConfigurationError, match="path must be a path"):
+        write(result, path)
+
+
+def test_a_refused_report_leaves_no_file(result, tmp_path):
+    with pytest.raises(ConfigurationError):
+        write_html(result, tmp_path / "r.html", max_chars=0)
+    assert not list(tmp_path.glob("*r.html*"))

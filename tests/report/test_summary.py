@@ -185,3 +185,14 @@ def test_an_absent_directory_is_a_clear_error(tmp_path):
 )
 def test_a_stored_result_is_a_number_a_category_or_nothing(result, score):
     assert score_of(result) == score
+
+
+@pytest.mark.parametrize("path", [None, 5, 0, "", b"results", "a\0b", ["results"]])
+def test_what_is_no_path_is_refused(path):
+    with pytest.raises(ConfigurationError, match="result_dir must be a path"):
+        load_result(path)
+
+
+def test_a_metric_that_is_no_text_is_refused(mixed):
+    with pytest.raises(ConfigurationError, match="no pass/fail metric"):
+        mixed.pass_at(1, metric=["em"])
