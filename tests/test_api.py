@@ -117,6 +117,14 @@ def test_results_go_to_the_working_directory_by_default(
         ("item_ids", 5),
         ("result_dir", None),
         ("result_dir", ""),
+        ("result_dir", "nul\0x"),
+        ("record_id", 123),
+        ("record_id", ["x"]),
+        ("record_id", " "),
+        ("record_id", "a\nb"),
+        ("client_token", b"x"),
+        ("version", 3),
+        ("version", None),
         ("evaluators", [1]),
         ("evaluators", answer),
     ],
@@ -130,6 +138,34 @@ def test_arguments_that_cannot_be_used_are_named_before_anything_happens(
         Experiment(config, answer, **{name: value})
     assert name.rstrip("s") in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("forever", [float("inf"), 1e300, 10**30])
+def test_forever_is_a_time_like_any_other(
+    local: LocalAgentLoop, tmp_path: Path, forever: float, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def solution(task: Task) -> str:
+        return answer(task)
+
+    config = config_over(local, ROWS)
+    for number, way in enumerate((answer, solution)):
+        result = Experiment(
+            config,
+            way,
+            tmp_path / str(number),
+            task_timeout=forever,
+            stop_grace=forever,
+            drain_timeout=forever,
+        ).run()
+        assert (result.status, result.counts.undelivered) == ("completed", 0)
+    assert sdk.call_solution(answer, Task("t", ROWS[0]), forever).success
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_path_may_be_bytes(local: LocalAgentLoop, tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path / "r")
+    result = Experiment(config_over(local, ROWS), answer, path).run()  # type: ignore[arg-type]
+    assert result.path == str(tmp_path / "r")
 
 
 def test_a_solution_that_cannot_be_called_is_named(tmp_path: Path) -> None:

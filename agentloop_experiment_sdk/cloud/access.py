@@ -171,6 +171,9 @@ def parse_endpoint(text: str, name: str = "endpoint") -> Endpoint:
     """
     if not isinstance(text, str):
         raise _malformed(name, text, "it must be text")
+    if any(character.isspace() or not character.isprintable() for character in text.strip()):
+        # urlsplit would drop some of them, and ask another host than was written
+        raise _malformed(name, text, "it holds a blank or a control character")
     scheme, separator, rest = text.strip().rpartition("://")
     scheme = scheme.lower() if separator else "https"
     if scheme not in ("http", "https"):

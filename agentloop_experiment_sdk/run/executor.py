@@ -13,6 +13,7 @@ from .caller import CallerEngine
 from .coroutines import LoopEngine
 from .engine import Engine, Outlet
 from .invoke import CallFacts
+from .loop import PROCESS_LOOP
 from .settings import RunSettings
 from .threads import ThreadEngine
 
@@ -69,6 +70,19 @@ def make_engine(solution: Any, facts: CallFacts, outlet: Outlet, workers: Worker
     if workers.in_caller and workers.count == 1 and workers.task_timeout is None:
         return CallerEngine(facts, outlet)
     return ThreadEngine(facts, outlet, workers.count, workers.task_timeout)
+
+
+def check_loop(solution: Any) -> None:
+    """Refuse to wait, on the event loop of async solutions, for another async solution on it.
+
+    Raises:
+        ConfigurationError: It would never end.
+    """
+    if PROCESS_LOOP.is_current and is_async(solution):
+        raise ConfigurationError(
+            "An async solution cannot wait for a run of another one: both need the same event "
+            "loop. Use `await Experiment(...).arun()`, or await the other solution itself."
+        )
 
 
 def check_main_guard() -> None:

@@ -41,7 +41,7 @@ from .closing import Closing, RunOutcome
 from .dispatch import Dispatch
 from .engine import Engine
 from .events import Event, RecordCreated, tell
-from .executor import Workers, check_main_guard, given_cluster, make_engine
+from .executor import Workers, check_loop, check_main_guard, given_cluster, make_engine
 from .flow import Flow
 from .invoke import CallFacts
 from .leftovers import Leftovers, leftovers, unscored
@@ -90,9 +90,12 @@ class ExperimentRun:
         """Run it from start to end in this thread and the run's own.
 
         Raises:
+            ConfigurationError: The calling code is an async solution, and this one is async, too.
             ExperimentError: As the table of this module says.
             KeyboardInterrupt: Ctrl-C, after what was running has been put in order.
         """
+        if self._cluster is None:
+            check_loop(self._solution)
         self._start_and_assist(loop=None)
         return self._result()
 

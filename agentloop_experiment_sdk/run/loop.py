@@ -95,6 +95,14 @@ class LoopThread:
             self._executor.grow(n_workers)
             return self._loop
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the calling code runs on the loop."""
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False
+
 
 def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)

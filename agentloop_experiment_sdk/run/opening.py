@@ -13,7 +13,7 @@ from ..lines import counted
 from ..models import Attempt, Plan, Task
 from ..plan.config import AgentLoopConfig
 from ..plan.tasks import check_columns, check_turn_columns, load_tasks
-from ..results.directory import INTERRUPTED, Description, ResultsDirectory
+from ..results.directory import COMPLETED, FAILED, INTERRUPTED, Description, ResultsDirectory
 from ..results.journal import Saved
 from ..results.stored import mapping_of, number_or_none
 from .advice import unwritable
@@ -84,7 +84,10 @@ class Opening:
         check_turn_columns(tasks, self.turn_columns)
         directory = ResultsDirectory.inspect(path, plan.identity, settings.resume)
         try:
-            return self._open_record(plan, tasks, directory, lacks_scores)
+            opener = RecordOpener(self.api, plan, directory, now=self.now)
+            if settings.record_id is not None:
+                opener.check(settings.record_id)
+            return self._begin(plan, tasks, directory, opener, lacks_scores)
         except OSError as error:
             directory.close()
             raise unwritable(path, error) from error
@@ -92,16 +95,35 @@ class Opening:
             directory.close()
             raise
 
+    def _begin(
+        self,
+        plan: Plan,
+        tasks: Tuple[Task, ...],
+        directory: ResultsDirectory,
+        opener: RecordOpener,
+        lacks_scores: Callable[[ResultsDirectory, Sequence[Task]], bool],
+    ) -> Opened:
+        """Begin in the directory and open the record; what cannot be opened does not run."""
+        earlier = dict(directory.meta)
+        part = self.settings.limit is not None or self.settings.item_ids is not None
+        directory.begin(self._description(plan), tasks, int(self.now() * 1000), part=part)
+        try:
+            return self._open_record(plan, tasks, directory, earlier, opener, lacks_scores)
+        except ExperimentError:  # the platform's answer, or ours
+            done = len(directory.state.saved) >= len(tasks) * self.settings.n_repeat
+            status = COMPLETED if done and earlier.get("status") == COMPLETED else FAILED
+            directory.update_meta(status=status)
+            raise
+
     def _open_record(
         self,
         plan: Plan,
         tasks: Tuple[Task, ...],
         directory: ResultsDirectory,
+        earlier: Mapping[str, Any],
+        opener: RecordOpener,
         lacks_scores: Callable[[ResultsDirectory, Sequence[Task]], bool],
     ) -> Opened:
-        earlier = dict(directory.meta)
-        part = self.settings.limit is not None or self.settings.item_ids is not None
-        directory.begin(self._description(plan), tasks, int(self.now() * 1000), part=part)
         every = all_attempts(tasks, self.settings.n_repeat)
         due = directory.settle(every)
         if self.settings.retry_failed:
@@ -115,11 +137,10 @@ class Opening:
             not due and not directory.undelivered(known) and not lacks_scores(directory, tasks)
         )
         asked = self._asked(tally, nothing_left, known != directory.meta.get("record_id"))
-        opener = RecordOpener(self.api, plan, directory, now=self.now)
         try:
             record = opener.open(asked, self.settings.record_id, self.settings.client_token)
         except ExperimentError:
-            raise  # the platform's answer, or ours
+            raise
         except BaseException:
             self._fail(opener, plan, directory, tally)
             raise

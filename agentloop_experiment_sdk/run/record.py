@@ -29,6 +29,10 @@ class RecordApi(Protocol):
         """CreateExperimentRun."""
         ...
 
+    def get_run(self, space: str, record_id: str) -> Dict[str, Any]:
+        """GetExperimentRun."""
+        ...
+
     def update_run(self, space: str, record_id: str, body: Dict[str, Any]) -> Dict[str, Any]:
         """UpdateExperimentRun."""
         ...
@@ -106,13 +110,26 @@ class RecordOpener:
                 return OpenRecord(str(known), name, continued, taken_up=True)
             self._pending = ""
             if record_id:
-                raise ExperimentError(
-                    "The record {} cannot be written: {}. Pass another record_id, or none to "
-                    "create one.".format(record_id, refusal)
-                )
+                raise _unusable(record_id, refusal)
             _tell_refusal(str(known), refusal)
             meta.update(record_name=None, client_token=None)
         return self._create(client_token)
+
+    def check(self, record_id: str) -> None:
+        """Ask for a record that the caller made, before anything of the directory is touched.
+
+        Raises:
+            ExperimentError: There is none of that id.
+            CloudError: AgentLoop does not answer.
+        """
+        try:
+            self._api.get_run(self._plan.agent_space, record_id)
+        except CloudError as error:
+            if error.retryable:
+                raise
+            if error.status == 404:
+                raise _unusable(record_id, "there is no such record") from error
+            # a key that may write records need not be allowed to read them
 
     def left_open(self) -> str:
         """The id of the record that an interruption of ``open`` has left pending or running.
@@ -211,6 +228,13 @@ class RecordOpener:
     def _new_name(self) -> str:
         stamp = time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(self._now()))
         return "{} {}".format(self._plan.plan_name, stamp)
+
+
+def _unusable(record_id: str, reason: str) -> ExperimentError:
+    return ExperimentError(
+        "The record {} cannot be written: {}. Pass another record_id, or none to create "
+        "one.".format(record_id, reason)
+    )
 
 
 def _tell_refusal(record_id: str, refusal: str) -> None:

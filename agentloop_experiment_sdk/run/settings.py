@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union
 
@@ -12,6 +13,10 @@ from .limits import AUTO, AUTO_BEGIN
 from .progress import Listener, ProgressBar, ProgressLog, progress_listener
 
 COMPLETE, HOLD = "complete", "hold"
+LONGEST_S = 365 * 86400.0
+"""What "for ever" comes to in seconds; Python's waits refuse some three hundred years."""
+
+_CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
@@ -51,17 +56,12 @@ class RunSettings:
     first_workers: Optional[int] = None
 
     def __post_init__(self) -> None:
-        try:
-            object.__setattr__(self, "result_dir", os.fspath(self.result_dir))
-        except TypeError as error:
-            raise _unusable("result_dir", self.result_dir, "a path") from error
-        if not self.result_dir:
-            raise _unusable("result_dir", self.result_dir, "a path")
+        object.__setattr__(self, "result_dir", _path("result_dir", self.result_dir))
         for name in ("n_repeat", "n_workers", "limit", "stop_if_first"):
             _check_count(name, getattr(self, name), 1)
         _check_count("row_retries", self.row_retries, 0)
         for name in ("task_timeout", "drain_timeout", "stop_grace"):
-            check_seconds(name, getattr(self, name))
+            object.__setattr__(self, name, seconds(name, getattr(self, name)))
         _check_max_failures(self.max_failures)
         _check_rate(self.max_rps)
         if self.executor is not None and self.fewest_workers is not None:
@@ -77,6 +77,10 @@ class RunSettings:
         object.__setattr__(self, "progress", progress_listener(self.progress))
         if self.item_ids is not None:
             object.__setattr__(self, "item_ids", _ids(self.item_ids))
+        for name in ("record_id", "client_token"):
+            _check_id(name, getattr(self, name))
+        if not isinstance(self.version, str):
+            raise _unusable("version", self.version, "text")
         if not isinstance(self.parameters, Mapping):
             raise _unusable("parameters", self.parameters, "a mapping")
 
@@ -142,16 +146,34 @@ def _check_count(name: str, value: Any, least: int) -> None:
         raise _unusable(name, value, "a whole number, {} or more".format(least))
 
 
-def check_seconds(name: str, value: Any) -> None:
-    """Check a setting in seconds; only the time-outs of a row may be None, for no limit.
+def seconds(name: str, value: Any) -> Optional[float]:
+    """A setting in seconds, at most ``LONGEST_S``; only the time-outs of a row may be None, for no
+    limit.
 
     Raises:
         ConfigurationError: It is not a number above 0.
     """
     if value is None and name in ("task_timeout", "timeout"):
-        return
+        return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
         raise _unusable(name, value, "a number of seconds above 0")
+    return min(value, LONGEST_S)
+
+
+def _path(name: str, value: Any) -> str:
+    try:
+        path = os.fsdecode(value)
+    except TypeError:
+        path = ""
+    if not path or "\0" in path:
+        raise _unusable(name, value, "a path")
+    return path
+
+
+def _check_id(name: str, value: Any) -> None:
+    usable = isinstance(value, str) and value.strip() and not _CONTROL.search(value)
+    if value is not None and not usable:
+        raise _unusable(name, value, "a text in one line, or None")
 
 
 def _check_max_failures(value: Any) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from typing import List, Optional
 
-from ..errors import RunAbortedError
+from ..errors import ConfigurationError, RunAbortedError
 from ..models import Attempt, Result, SolutionOutput, Task
 from ..solutions.call import prepare
 from .engine import Outlet
-from .executor import Workers, make_engine
+from .executor import Workers, check_loop, make_engine
 from .invoke import CallFacts
 from .options import Solution
-from .settings import check_seconds
+from .settings import seconds
 
 
 def call_solution(
@@ -32,10 +32,17 @@ def call_solution(
         ``latency_ms`` and, if the call carried one, ``traceId``.
 
     Raises:
-        ConfigurationError: ``solution`` takes no task, or ``timeout`` is no time.
+        ConfigurationError: ``solution`` takes no task, ``task`` is none, ``timeout`` is no time,
+            or an async solution would wait here for another one.
         RunAbortedError: The call was interrupted from inside.
     """
-    check_seconds("timeout", timeout)
+    timeout = seconds("timeout", timeout)
+    if not isinstance(task, Task):
+        raise ConfigurationError(
+            "The task must be a Task, such as Task('try', {{'question': '…'}}), not {}.".format(
+                type(task).__name__
+            )
+        )
     results: List[Result] = []
     errors: List[BaseException] = []
     finished = threading.Event()
@@ -48,6 +55,7 @@ def call_solution(
         errors.append(error or RunAbortedError("The call was stopped."))
         finished.set()
 
+    check_loop(solution)
     facts = CallFacts(prepare(solution))
     workers = Workers(1, task_timeout=timeout)
     engine = make_engine(solution, facts, Outlet(took, dropped), workers)

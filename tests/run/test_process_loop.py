@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any, List
 
 import pytest
-from run_support import CAP_S, ROOT, wait_until
+from run_support import CAP_S, ROOT, config_for, wait_until
 
+from agentloop_experiment_sdk import Experiment, run_experiment
+from agentloop_experiment_sdk.local import LocalAgentLoop
 from agentloop_experiment_sdk.models import Task
 from agentloop_experiment_sdk.run.loop import DaemonThreadExecutor, Heartbeat, LoopThread
 from agentloop_experiment_sdk.run.single import call_solution
@@ -168,3 +172,25 @@ def test_the_heartbeat_says_so_when_no_task_is_to_blame(caplog: pytest.LogCaptur
     wait_until(lambda: "by a callback" in caplog.text)
     release.set()
     beat.stop()
+
+
+def test_a_run_inside_an_async_solution_is_refused_where_it_would_wait_for_ever(
+    local: LocalAgentLoop, tmp_path: Path
+) -> None:
+    config = config_for(local, 1)
+
+    async def inner(task: Task) -> str:
+        return "inner"
+
+    async def outer(task: Task) -> Any:
+        return run_experiment(config, inner, tmp_path / "inner")
+
+    async def awaiting(task: Task) -> Any:
+        return (await Experiment(config, inner, tmp_path / "awaited").arun()).counts.succeeded
+
+    failed = Experiment(config, outer, tmp_path / "outer").run()
+    assert failed.counts.failed == 1
+    (file,) = (tmp_path / "outer").rglob("solution.json")
+    assert "arun()" in json.loads(file.read_text("utf-8"))["meta"]["error_message"]
+    assert not (tmp_path / "inner").exists()
+    assert Experiment(config, awaiting, tmp_path / "outer2").run().counts.succeeded == 1

@@ -246,6 +246,7 @@ def test_creation_that_is_refused_is_an_error(local: LocalAgentLoop, tmp_path: P
         run_experiment(config_for(local), answer, tmp_path)
     assert caught.value.code == "NoPermission" and caught.value.request_id
     assert not local.records() and local.requests["CreateExperimentRun"] == 1
+    assert meta_of(tmp_path)["status"] == "failed"  # nothing runs, and show must not say so
 
 
 def test_creation_is_tried_again_after_an_outage_and_given_up_in_the_end(
@@ -394,6 +395,7 @@ def test_an_outage_while_reopening_is_an_error_and_changes_nothing(
     with local.faults.outage("503", "UpdateExperimentRun"), pytest.raises(CloudError):
         run_experiment(config, answer, tmp_path, n_repeat=2)
     assert local.records() == [first]
+    assert meta_of(tmp_path)["status"] == "failed"  # of six rows three have no result
     assert run_experiment(config, answer, tmp_path, n_repeat=2) == first
     assert counters(local, first) == completed(6)
 
@@ -432,6 +434,45 @@ def test_a_given_record_that_cannot_be_written_is_an_error(
     with pytest.raises(ExperimentError, match="The record nowhere cannot be written"):
         run(config_for(local), answer, tmp_path, record_id="nowhere")
     assert not local.records()
+
+
+def test_a_given_record_that_is_not_there_is_found_before_results_are_touched(
+    local: LocalAgentLoop, tmp_path: Path
+) -> None:
+    config, first = finished(local, tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for options in ({}, {"resume": False}, {"n_repeat": 2}):
+        with pytest.raises(ExperimentError, match="nowhere cannot be written: there is no such"):
+            run(config, answer, tmp_path, record_id="nowhere", **options)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert local.records() == [first] and statuses(local, first)[-1] == "completed"
+
+
+def test_a_given_record_need_not_be_readable(local: LocalAgentLoop, tmp_path: Path) -> None:
+    config = config_for(local)
+    _create_run(local, config)
+    (given,) = local.records()
+    local.faults.fail("GetExperimentRun", 403, "NoPermission")
+    assert run(config, answer, tmp_path, record_id=given).record_id == given
+
+
+def test_a_given_record_that_cannot_be_asked_for_is_an_error(
+    local: LocalAgentLoop, tmp_path: Path
+) -> None:
+    with local.faults.outage("503", "GetExperimentRun"), pytest.raises(CloudError):
+        run(config_for(local), answer, tmp_path / "r", record_id="any")
+    assert not (tmp_path / "r" / "evaluation_meta.json").exists()
+
+
+def test_a_given_record_that_refuses_leaves_finished_results_finished(
+    local: LocalAgentLoop, tmp_path: Path
+) -> None:
+    config, _ = finished(local, tmp_path)
+    _create_run(local, config)
+    local.faults.fail("UpdateExperimentRun", 403, "NoPermission")
+    with pytest.raises(ExperimentError, match="cannot be written"):
+        run(config, answer, tmp_path, record_id=local.records()[-1])
+    assert meta_of(tmp_path)["status"] == "completed"
 
 
 def test_a_given_client_token_creates_the_record(local: LocalAgentLoop, tmp_path: Path) -> None:

@@ -104,3 +104,20 @@ def test_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     call_solution(lambda task: 1, TASK)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_async_solution_that_waits_for_another_one_is_told_how() -> None:
+    async def inner(task: Task) -> int:
+        return 5
+
+    async def outer(task: Task) -> Any:
+        return call_solution(inner, task)
+
+    output = call_solution(outer, TASK)  # without the refusal it would never return
+    assert not output.success and "arun()" in output.meta["error_message"]
+
+
+@pytest.mark.parametrize("task", [None, {"question": "why?"}, "why?"])
+def test_what_is_no_task_is_refused(task: Any) -> None:
+    with pytest.raises(ConfigurationError, match="must be a Task"):
+        call_solution(lambda given: given, task)
