@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import abc
 from typing import Any, Dict, Mapping, Optional, Protocol, Sequence, overload
+
+from .errors import ConfigurationError
 
 
 class _Build(Protocol):
@@ -35,6 +38,9 @@ class SolutionOutput:
         output: The answer: any value; it is stored as strict JSON.
         trajectory: The steps the agent took, if it reports them; None is stored as ``[]``.
         meta: Facts about the call. ``experiment_input`` and ``traceId`` are read by the SDK.
+
+    Raises:
+        ConfigurationError: ``meta`` is no mapping.
     """
 
     __slots__ = ("_success", "output", "trajectory", "meta")
@@ -51,7 +57,7 @@ class SolutionOutput:
         self.success = success
         self.output = output
         self.trajectory: Sequence[Any] = [] if trajectory is None else trajectory
-        self.meta: Dict[str, Any] = {} if meta is None else dict(meta)
+        self.meta: Dict[str, Any] = {} if meta is None else _facts(meta)
 
     @classmethod
     def _succeeded(cls, output: Any, meta: Optional[Mapping[str, Any]] = None) -> SolutionOutput:
@@ -70,7 +76,7 @@ class SolutionOutput:
 
         An empty ``error_type`` becomes ``UnknownError``.
         """
-        facts = dict(meta or {})
+        facts = {} if meta is None else _facts(meta)
         facts["error_type"] = str(error_type) or "UnknownError"
         facts["error_message"] = str(error_message)
         return cls(False, output, meta=facts)
@@ -91,7 +97,7 @@ class SolutionOutput:
             bool(mapping.get("success")),
             mapping.get("output", ""),
             mapping.get("trajectory"),
-            mapping.get("meta"),
+            mapping.get("meta") or None,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -103,3 +109,14 @@ class SolutionOutput:
         return "SolutionOutput(success={!r}, output={!r}, trajectory={!r}, meta={!r})".format(
             self.success, self.output, self.trajectory, self.meta
         )
+
+
+def _facts(meta: Any) -> Dict[str, Any]:
+    """A copy of ``meta``."""
+    if not isinstance(meta, abc.Mapping):
+        raise ConfigurationError(
+            "The meta of a SolutionOutput must be a mapping of names to values, not {!r}.".format(
+                type(meta).__name__
+            )
+        )
+    return dict(meta)
