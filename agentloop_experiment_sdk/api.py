@@ -101,7 +101,7 @@ class Experiment:
         max_rps: Optional[float] = None,
     ) -> None:
         options = dict(locals())
-        for name in ("self", "config", "solution", "item_ids", "parameters"):
+        for name in ("self", "config", "solution"):
             del options[name]
         if not isinstance(config, AgentLoopConfig):
             raise ConfigurationError(
@@ -111,7 +111,7 @@ class Experiment:
             )
         self._config = config
         self._solution = solution
-        self._settings = _settings(options, item_ids, parameters)
+        self._settings = _settings(options)
         self._run: Optional[ExperimentRun] = self._new_run()
 
     def run(self) -> ExperimentResult:
@@ -154,13 +154,18 @@ class Experiment:
         """Ask for everything a run needs, without creating a record.
 
         Args:
-            limit: Also call the agent for so many rows; None calls it for none.
+            limit: Also call the agent for so many rows; None or 0 calls it for none.
 
         Returns:
-            What was found, with the cause and the remedy of each failure; nothing is raised.
+            What was found, with the cause and the remedy of each failure.
+
+        Raises:
+            ConfigurationError: ``limit`` is no number of rows; nothing else is raised.
         """
+        from .report.arguments import check_count
         from .run.check import Check
 
+        check_count("limit", 0 if limit is None else limit, 0)
         return Check(self._config, self._solution, self._settings).run(limit)
 
     def _new_run(self) -> ExperimentRun:
@@ -327,12 +332,13 @@ def evaluate(result_dir: Path, evaluators: Evaluators) -> ExperimentResult:
         The result with the new scores.
 
     Raises:
-        ConfigurationError: There are no evaluators, or one cannot be used.
+        ConfigurationError: There are no evaluators, or an argument cannot be used.
         ResultsDirectoryError: The directory holds no results, or is in use.
     """
+    from .report.arguments import path_of
     from .run.rescore import rescore
 
-    return rescore(result_dir, evaluators)
+    return rescore(path_of("result_dir", result_dir), evaluators)
 
 
 def local_config(local: Any, plan_id: str, **settings: Any) -> AgentLoopConfig:
@@ -344,19 +350,17 @@ def local_config(local: Any, plan_id: str, **settings: Any) -> AgentLoopConfig:
         **settings: Further settings of ``AgentLoopConfig``; they win.
 
     Raises:
-        ConfigurationError: A setting cannot be used.
+        ConfigurationError: ``local`` is something else, or a setting cannot be used.
     """
+    names = "agent_space region_id access_key_id access_key_secret agentloop_endpoint sls_endpoint"
     endpoints = getattr(local, "endpoints", local)
-    known = {
-        "agent_space": endpoints.agent_space,
-        "experiment_plan_id": plan_id,
-        "region_id": endpoints.region_id,
-        "access_key_id": endpoints.access_key_id,
-        "access_key_secret": endpoints.access_key_secret,
-        "agentloop_endpoint": endpoints.agentloop_endpoint,
-        "sls_endpoint": endpoints.sls_endpoint,
-    }
-    return AgentLoopConfig(**{**known, **settings})
+    try:
+        known = {name: getattr(endpoints, name) for name in names.split()}
+    except AttributeError as error:
+        raise ConfigurationError(
+            "local must be a LocalAgentLoop or its endpoints, not {!r}.".format(local)
+        ) from error
+    return AgentLoopConfig(**{"experiment_plan_id": plan_id, **known, **settings})
 
 
 def _record_id(
@@ -374,18 +378,14 @@ def _record_id(
     return experiment._take_run().execute().record_id
 
 
-def _settings(
-    options: Mapping[str, Any],
-    item_ids: Optional[Sequence[Any]],
-    parameters: Optional[Mapping[str, Any]],
-) -> RunSettings:
+def _settings(options: Mapping[str, Any]) -> RunSettings:
+    from .evaluate.evaluator import named_evaluators
     from .run.settings import RunSettings, concurrency
 
-    return RunSettings(
-        item_ids=item_ids,
-        parameters={} if parameters is None else parameters,
-        **{**options, **concurrency(options["n_workers"])},
-    )
+    given = dict(options, **concurrency(options["n_workers"]))
+    given["parameters"] = {} if options["parameters"] is None else options["parameters"]
+    given["evaluators"] = named_evaluators(options["evaluators"])  # read once: a generator ends
+    return RunSettings(**given)
 
 
 def _split_options(options: Mapping[str, Any]) -> Any:

@@ -14,8 +14,8 @@ def path_of(name: str, value: Any) -> str:
     Raises:
         ConfigurationError: It is no path; the message calls it ``name``.
     """
-    path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
-    if not isinstance(path, str) or not path or "\0" in path:
+    path = os.fsdecode(value) if isinstance(value, (str, bytes, os.PathLike)) else ""
+    if not path or "\0" in path:
         raise ConfigurationError("{} must be a path, not {!r}.".format(name, value))
     return path
 

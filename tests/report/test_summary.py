@@ -187,7 +187,7 @@ def test_a_stored_result_is_a_number_a_category_or_nothing(result, score):
     assert score_of(result) == score
 
 
-@pytest.mark.parametrize("path", [None, 5, 0, "", b"results", "a\0b", ["results"]])
+@pytest.mark.parametrize("path", [None, 5, 0, "", b"", "a\0b", ["results"]])
 def test_what_is_no_path_is_refused(path):
     with pytest.raises(ConfigurationError, match="result_dir must be a path"):
         load_result(path)
