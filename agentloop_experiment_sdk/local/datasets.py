@@ -9,6 +9,8 @@ import sqlite3
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, TextIO, Union
 from urllib.parse import quote
 
+from ..errors import ConfigurationError
+from .arguments import unusable
 from .exchange import ServiceError
 from .sql import DEFAULT_LIMIT, JSON_MARK, GuardedDatabase, QueryResult, quoted, stored_value
 from .store import Document, Store
@@ -170,20 +172,24 @@ def read_rows(source: Rows) -> List[Row]:
     """Rows of a list, a ``.jsonl`` file (one object a line) or a ``.csv`` file (all text).
 
     Raises:
-        TypeError: A value of a list's row is nothing that JSON has.
-        ValueError: A line is not a JSON object, a line of a table does not fit its header, or the
-            file's ending is another one.
+        ConfigurationError: ``source`` is something else, a row is not a JSON object, a line of a
+            table does not fit its header, or the file's ending is another one.
         OSError: The file cannot be read.
     """
     if not isinstance(source, (str, os.PathLike)):
-        return [_object(json.dumps(row), number) for number, row in enumerate(source, 1)]
+        if isinstance(source, (bytes, Mapping)) or not isinstance(source, Iterable):
+            raise unusable("rows", source, "a list of dicts, or a .jsonl or .csv file")
+        return [_listed_row(row, number) for number, row in enumerate(source, 1)]
     ending = os.path.splitext(os.fspath(source))[1].lower()
     with open(source, encoding="utf-8-sig", newline="") as file:
-        if ending == ".csv":
-            return _csv_rows(file)
-        if ending in (".jsonl", ".ndjson"):
-            return [_object(line, number) for number, line in enumerate(file, 1) if line.strip()]
-    raise ValueError("a dataset file ends in .jsonl or .csv, not in {!r}".format(ending))
+        try:
+            if ending == ".csv":
+                return _csv_rows(file)
+            if ending in (".jsonl", ".ndjson"):
+                return [_object(line, count) for count, line in enumerate(file, 1) if line.strip()]
+        except UnicodeDecodeError as error:
+            raise ConfigurationError("a dataset file is UTF-8; here {}".format(error)) from error
+    raise ConfigurationError("a dataset file ends in .jsonl or .csv, not in {!r}".format(ending))
 
 
 def new_columns(known: Mapping[str, Any], rows: Iterable[Row]) -> List[str]:
@@ -223,26 +229,36 @@ def _csv_rows(file: TextIO) -> List[Row]:
     try:
         for row in reader:
             if None in row:
-                raise ValueError(
+                raise ConfigurationError(
                     "line {} has more values than the header; put a value that holds a comma in "
                     "double quotes".format(reader.line_num)
                 )
             rows.append(row)
     except csv.Error as error:
-        raise ValueError("line {}: {}".format(reader.line_num, error)) from error
+        raise ConfigurationError("line {}: {}".format(reader.line_num, error)) from error
     finally:
         csv.field_size_limit(before)
     return rows
 
 
+def _listed_row(row: Any, number: int) -> Row:
+    try:
+        text = json.dumps(row)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigurationError("row {} is not JSON: {}".format(number, error)) from error
+    return _object(text, number)
+
+
 def _object(line: str, number: int) -> Row:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         reason = getattr(error, "msg", error)
-        raise ValueError("row {} is not a JSON object: {}".format(number, reason)) from error
+        raise ConfigurationError(
+            "row {} is not a JSON object: {}".format(number, reason)
+        ) from error
     if not isinstance(row, dict):
-        raise ValueError("row {} is not a JSON object".format(number))
+        raise ConfigurationError("row {} is not a JSON object".format(number))
     return row
 
 

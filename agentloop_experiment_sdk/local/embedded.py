@@ -18,14 +18,15 @@ from typing import (
     Union,
 )
 
+from .arguments import check_count, check_seconds, check_texts, ids_of, mappings_of, unusable
 from .control import record_of
 from .dataset_operations import new_dataset
 from .datasets import KIND, Datasets, Row, Rows, column_type, new_columns, read_rows
 from .evaluations import add_scores
 from .exchange import ServiceError
 from .faults import Faults
-from .pipelines import add_pipeline
-from .plans import known_plan
+from .pipelines import NAME, add_pipeline
+from .plans import check_experiment_type, known_plan
 from .platform import RUN, SPACE, Platform, Settings
 from .server import LoopServer
 from .service import Service
@@ -73,6 +74,9 @@ class LocalAgentLoop:
         access_key_id: The key it accepts.
         access_key_secret: That key's secret.
         writable_sql: Let ExecuteQuery insert, update and delete rows.
+
+    Raises:
+        ConfigurationError: An argument cannot be used.
     """
 
     def __init__(
@@ -87,8 +91,10 @@ class LocalAgentLoop:
         access_key_secret: str = "local-sk",
         writable_sql: bool = False,
     ) -> None:
+        check_count("port", port, 0, 65535)
+        check_texts(agent_space=agent_space, project=project, region_id=region_id)
         self.faults = Faults()
-        self._path = None if path is None else os.fspath(path)
+        self._path = None if path is None else _file(path)
         self._asked_port = port
         self._port = 0
         self._writable = writable_sql
@@ -177,12 +183,18 @@ class LocalAgentLoop:
 
     def wait_for(self, action: str, count: int = 1, timeout: float = 60.0) -> bool:
         """Wait until ``count`` requests of ``action`` have arrived; False after ``timeout`` s."""
+        check_texts(action=action)
+        check_count("count", count, 0)
+        check_seconds("timeout", timeout)
         return self._running().wait_for(action, count, timeout)
 
     def set_access_key(
         self, key_id: str, secret: str, security_token: Optional[str] = None
     ) -> None:
         """Accept ``key_id`` with ``secret`` from now on; with ``security_token``, only with it."""
+        check_texts(access_key_id=key_id, access_key_secret=secret)
+        if security_token is not None:
+            check_texts(security_token=security_token)
         self._verifier.keys[key_id] = AccessKey(key_id, secret, security_token)
 
     def revoke_access_key(self, key_id: str) -> None:
@@ -198,9 +210,11 @@ class LocalAgentLoop:
             replace: Put these rows in the place of a dataset of that name.
 
         Raises:
-            ValueError: The file or a row cannot be read.
+            ConfigurationError: The file's content, a row or an argument cannot be used.
+            OSError: The file cannot be read.
             ServiceError: There is a dataset of that name, or SQLite refuses a column's name.
         """
+        check_texts(name=name)
         found = read_rows(rows)
         return self._call(_load_dataset, self._settings.agent_space, name, found, replace)
 
@@ -228,15 +242,22 @@ class LocalAgentLoop:
             query_sql: A filter over the rows such as ``level > 2``.
             pipeline_name: The pipeline that processes traces; empty for none.
             evaluators: Evaluators of the platform.
+
+        Raises:
+            ConfigurationError: An argument cannot be used.
         """
+        check_texts(dataset=dataset, name=name)
+        check_texts(query_sql=query_sql, pipeline_name=pipeline_name, may_be_empty=True)
+        check_experiment_type(experiment_type)
+        ids = ids_of("selected_item_ids", selected_item_ids)
         fields: Dict[str, Any] = {
             "datasetId": dataset,
             "querySql": query_sql,
             "pipelineName": pipeline_name,
-            "evaluators": list(evaluators or ()),
+            "evaluators": mappings_of("evaluators", () if evaluators is None else evaluators),
         }
-        if selected_item_ids is not None:
-            fields["selectedItemIds"] = list(selected_item_ids)
+        if ids is not None:
+            fields["selectedItemIds"] = ids
         return self._call(known_plan, self._settings.agent_space, name, experiment_type, fields)
 
     def create_pipeline(
@@ -254,11 +275,18 @@ class LocalAgentLoop:
             query: The SLS query that finds the source rows.
             nodes: Nodes such as ``{"id": "n", "type": "project", "parameters": {new: old}}``.
             logstore: The logstore to read.
+
+        Raises:
+            ConfigurationError: An argument cannot be used.
         """
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise unusable("name", name, "3 to 63 lower-case letters, digits and hyphens")
+        check_texts(query=query, logstore=logstore)
+        found = mappings_of("nodes", () if nodes is None else nodes)
         source = {"project": self._settings.project, "logstore": logstore, "query": query}
         fields = {
             "source": {"type": "logstore", "logstore": source},
-            "pipeline": {"nodes": [dict(node) for node in nodes or ()]},
+            "pipeline": {"nodes": [dict(node) for node in found]},
             "sink": {"type": "dataset"},
             "executePolicy": {"mode": "RunOnce"},
         }
@@ -269,6 +297,9 @@ class LocalAgentLoop:
         self, record_id: Optional[str] = None, logstore: str = RESULTS
     ) -> List[Dict[str, str]]:
         """The rows of ``logstore`` in the order they arrived; None as ``record_id`` gives all."""
+        check_texts(logstore=logstore)
+        if record_id is not None:
+            check_texts(record_id=record_id)
         equal = [] if record_id is None else [("experiment_id", record_id)]
 
         def read(platform: Platform) -> List[Dict[str, str]]:
@@ -297,10 +328,11 @@ class LocalAgentLoop:
         """Store rows as if they had arrived by PutLogs; returns their number.
 
         Raises:
+            ConfigurationError: ``rows`` is no list of dicts.
             ServiceError: There is no such logstore.
         """
-        service = self._running()
-        return self._call(lambda platform: service.put_logs(logstore, rows))
+        service, found = self._running(), mappings_of("rows", rows)
+        return self._call(lambda platform: service.put_logs(logstore, found))
 
     def score(
         self, record_id: str, rows: Sequence[Mapping[str, Any]], *, status: str = "completed"
@@ -313,9 +345,11 @@ class LocalAgentLoop:
             status: The status of the evaluation task, such as ``running``.
 
         Raises:
+            ConfigurationError: ``rows`` is no list of dicts, or ``status`` no text.
             KeyError: There is no such record.
         """
-        return self._call(add_scores, record_id, rows, status)
+        check_texts(status=status)
+        return self._call(add_scores, record_id, mappings_of("rows", rows), status)
 
     def _running(self) -> Service:
         return self._live()[1]
@@ -346,6 +380,13 @@ def _load_dataset(platform: Platform, space: str, name: str, rows: List[Row], re
     document = new_dataset(platform, name, agentSpace=space, schema=schema)
     platform.datasets.create(space, document)
     platform.datasets.add(space, name, rows)
+    return name
+
+
+def _file(path: Any) -> str:
+    name = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else ""
+    if not name or "\0" in name:
+        raise unusable("path", path, "a file's path, or None to keep everything in memory")
     return name
 
 

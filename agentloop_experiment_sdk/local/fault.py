@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Callable, List, Optional, Tuple, Union
+from typing import Any, Callable, List, Optional, Tuple, Union
 
+from .arguments import check_count, check_texts, listed, unusable
 from .exchange import Request
 
 Condition = Callable[[Request], bool]
@@ -45,6 +46,9 @@ class Fault:
         every: Hit only every k-th matching request.
         when: Hit only requests for which this returns true; called on the server's thread.
         containing: Hit only requests whose target, body or decoded log values hold this text.
+
+    Raises:
+        ConfigurationError: An argument cannot be used.
     """
 
     def __init__(
@@ -58,10 +62,14 @@ class Fault:
         when: Optional[Condition] = None,
         containing: str = "",
     ) -> None:
-        if after < 0 or every < 1 or (times is not None and times < 1):
-            raise ValueError("after must be 0 or more; every and times must be 1 or more")
+        check_count("after", after, 0)
+        check_count("every", every, 1)
+        check_count("times", 1 if times is None else times, 1)
+        if when is not None and not callable(when):
+            raise unusable("when", when, "a callable that takes a request")
+        check_texts(containing=containing, may_be_empty=True)
         self.effect = effect
-        self.actions = (actions,) if isinstance(actions, str) else tuple(actions)
+        self.actions = _names(actions)
         self.hits = 0
         self._after = after
         self._times = times
@@ -110,3 +118,12 @@ class Fault:
         if self._containing and not request.contains(self._containing):
             return False
         return self._when is None or bool(self._when(request))
+
+
+def _names(actions: Any) -> Tuple[str, ...]:
+    given = [actions] if isinstance(actions, str) else actions
+    wanted = 'the name of an action, a list of them, "*", "sls:*" or "openapi:*"'
+    names = listed("action", given, lambda name: isinstance(name, str) and name != "", wanted)
+    if not names:
+        raise unusable("action", actions, wanted)
+    return tuple(names)

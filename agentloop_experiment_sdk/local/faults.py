@@ -10,8 +10,10 @@ import re
 import threading
 import time
 from dataclasses import dataclass
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from ..errors import ConfigurationError
+from .arguments import check_count, check_seconds, check_texts, unusable
 from .exchange import Request
 from .fault import ANY, SLS_ACTIONS, Actions, Condition, Fault, Verdict
 
@@ -59,8 +61,7 @@ class Faults:
         The latency of a named action replaces the one of ``"*"`` and of its service. ``after``,
         ``times``, ``every``, ``when`` and ``containing`` are those of :class:`Fault`.
         """
-        if seconds < 0:
-            raise ValueError("seconds must be 0 or more")
+        check_seconds("seconds", seconds)
         return self._add(
             Fault(
                 Verdict(delay=seconds),
@@ -101,6 +102,9 @@ class Faults:
             retry_after: Seconds for ``Retry-After`` and, in ms, ``x-acs-retry-after``.
             after, times, every, when, containing: As in :class:`Fault`.
         """
+        _check_error(status, code)
+        check_texts(message=message, may_be_empty=True)
+        check_seconds("retry_after", 0 if retry_after is None else retry_after)
         text = message or "injected fault {}".format(code)
         effect = Verdict(status=status, code=code, message=text, retry_after=retry_after)
         return self._add(
@@ -165,7 +169,7 @@ class Faults:
             when: Hit only requests for which this returns true.
         """
         if mode not in OUTAGE_MODES:
-            raise ValueError("mode must be one of " + ", ".join(OUTAGE_MODES))
+            raise unusable("mode", mode, "one of " + ", ".join(OUTAGE_MODES))
         if mode in _OUTAGES:
             status, code, message = _OUTAGES[mode]
             effect = Verdict(status=status, code=code, message=message)
@@ -188,7 +192,9 @@ class Faults:
             per_trace: Count for each trace id on its own, or for all previews together.
         """
         if (seconds is None) == (calls is None):
-            raise ValueError("give either seconds or calls")
+            raise ConfigurationError("empty_previews() takes either seconds or calls.")
+        check_seconds("seconds", 0 if seconds is None else seconds)
+        check_count("calls", 0 if calls is None else calls, 0)
         with self._lock:
             self._previews.append(_EmptyPreviews(self.clock, seconds, calls, per_trace))
 
@@ -203,6 +209,8 @@ class Faults:
             answer: ``"persisted"`` answers 200 with the status the record keeps; another text
                 answers 200 with that status. Nothing of such an update is stored.
         """
+        _check_error(status, code)
+        check_texts(answer=answer, may_be_empty=True)
         with self._lock:
             self._reopening = _RefusedReopening(status, code, answer)
 
@@ -270,6 +278,11 @@ class Faults:
         with self._lock:
             self._faults.append(fault)
         return fault
+
+
+def _check_error(status: Any, code: Any) -> None:
+    check_count("status", status, 200, 599)
+    check_texts(code=code)
 
 
 @dataclass(frozen=True)

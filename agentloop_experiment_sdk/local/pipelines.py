@@ -13,7 +13,7 @@ from .sls_resources import require_logstore
 MAX_PREVIEW_ROWS = 5
 _ALL = "/agentspace/{agentSpace}/pipeline"
 _ONE = _ALL + "/{pipelineName}"
-_NAME = re.compile(r"[a-z0-9-]{3,63}")
+NAME = re.compile(r"[a-z0-9-]{3,63}")
 _SYSTEM = ("__time__", "__source__", "__topic__")
 # unix seconds stay below this for 3000 years; milliseconds are above it since 1973
 _MAX_SECONDS = 100_000_000_000
@@ -38,7 +38,7 @@ def add_pipeline(platform: Platform, space: str, name: str, fields: Dict[str, An
 def _create(platform: Platform, call: Call) -> Dict[str, Any]:
     platform.space(call.space)
     name = call.required("pipelineName")
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise invalid("pipelineName must be 3 to 63 lower-case letters, digits and hyphens")
     if platform.store.get(PIPELINE, call.space, name) is not None:
         raise ServiceError(

@@ -6,6 +6,7 @@ import json
 import uuid
 from typing import Any, Dict, Tuple
 
+from .arguments import unusable
 from .exchange import ServiceError
 from .platform import PLAN, RUN, Call, Operation, Platform, invalid, page_of
 
@@ -24,6 +25,12 @@ _FIELDS: Dict[str, Any] = {
 }
 _SAME_PLAN = uuid.UUID("8f5a3c1e-52d4-4c53-9a6b-2f7c1f0f4b7d")
 _ONLY_IN_DETAIL = ("selectedItemIds", "evaluators", "experiments", "input")
+
+
+def check_experiment_type(given: Any) -> None:
+    """Raise ConfigurationError unless the platform knows the type, in any letter case."""
+    if not isinstance(given, str) or given.lower() not in ("offline", "online"):
+        raise unusable("experiment_type", given, '"offline" or "online"')
 
 
 def add_plan(

@@ -9,6 +9,8 @@ import pytest
 from alibabacloud_agentloop20260520 import models as m
 from official_clients import log_client, new_run, openapi_client, preview, put
 
+from agentloop_experiment_sdk.errors import ConfigurationError
+
 SPACE = "local"
 STORE = "experiment_detail"
 
@@ -113,11 +115,53 @@ def test_a_retry_time_is_sent_in_both_headers(local, client):
 
 
 @pytest.mark.parametrize(
-    "selection", [{"times": 0}, {"every": 0}, {"after": -1}], ids=["times", "every", "after"]
+    "selection",
+    [
+        {"times": 0},
+        {"times": 1.5},
+        {"every": 0},
+        {"every": None},
+        {"after": -1},
+        {"after": "x"},
+        {"when": "x"},
+        {"containing": None},
+    ],
+    ids=str,
 )
 def test_a_selection_that_makes_no_sense_is_refused(local, selection):
-    with pytest.raises(ValueError, match="1 or more"):
-        local.faults.fail("*", **selection)
+    (name,) = selection
+    for inject in (local.faults.fail, lambda *a, **o: local.faults.drop(*a, stored=True, **o)):
+        with pytest.raises(ConfigurationError, match=name + " must be"):
+            inject("*", **selection)
+
+
+@pytest.mark.parametrize("action", [None, 5, "", [], [None], ["PutLogs", ""], {"PutLogs": 1}])
+def test_a_fault_that_no_request_can_meet_is_refused(local, action):
+    with pytest.raises(ConfigurationError, match="action must be"):
+        local.faults.fail(action)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"status": 0},
+        {"status": "500"},
+        {"status": 1000},
+        {"code": ""},
+        {"code": None},
+        {"message": None},
+        {"retry_after": "5"},
+        {"retry_after": -1},
+    ],
+    ids=str,
+)
+def test_an_error_that_cannot_be_answered_is_refused(local, options):
+    (name,) = options
+    with pytest.raises(ConfigurationError, match=name + " must be"):
+        local.faults.fail("*", **options)
+    if name in ("status", "code"):
+        with pytest.raises(ConfigurationError, match=name + " must be"):
+            local.faults.refuse_reopen(**options)
 
 
 # --- latency
@@ -152,6 +196,9 @@ def test_late_requests_are_carried_out_at_once_and_side_by_side(local):
 
 
 def test_a_latency_is_not_negative(local):
+    for seconds in (-1, "1", None, float("nan"), True):
+        with pytest.raises(ConfigurationError, match="seconds must be a number of seconds"):
+            local.faults.latency(seconds)
     with pytest.raises(ValueError, match="0 or more"):
         local.faults.latency(-1)
 
@@ -263,8 +310,11 @@ def test_previews_are_empty_for_n_seconds(local, client):
 
 def test_either_seconds_or_calls(local):
     for given in ({}, {"seconds": 1, "calls": 1}):
-        with pytest.raises(ValueError, match="either"):
+        with pytest.raises(ConfigurationError, match="either"):
             local.faults.empty_previews(**given)
+    for name, value in (("seconds", "5"), ("seconds", -1), ("calls", 1.5), ("calls", "5")):
+        with pytest.raises(ConfigurationError, match=name + " must be"):
+            local.faults.empty_previews(**{name: value})
 
 
 def test_previews_may_be_slow(local, client):

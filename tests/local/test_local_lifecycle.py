@@ -17,6 +17,7 @@ from alibabacloud_agentloop20260520 import models as m
 from alibabacloud_tea_openapi.exceptions import AlibabaCloudException
 from official_clients import log_client, new_run, openapi_client, put
 
+from agentloop_experiment_sdk.errors import ConfigurationError
 from agentloop_experiment_sdk.local import Endpoints, LocalAgentLoop, Request, ServiceError
 from agentloop_experiment_sdk.local.__main__ import main
 from agentloop_experiment_sdk.local.server import LoopServer
@@ -210,8 +211,114 @@ def test_a_file_that_is_no_dataset_is_refused(local, tmp_path):
     table.write_text('id,text\n1,"two\nlines"\n2,hello, world\n', encoding="utf-8")
     with pytest.raises(ValueError, match="line 4 has more values than the header"):
         local.load_dataset(table)
-    with pytest.raises(TypeError, match="not JSON"):
-        local.load_dataset([{"when": {1, 2}}])
+    lines.write_bytes(b'{"id": "\xff"}\n')
+    with pytest.raises(ConfigurationError, match="is UTF-8"):
+        local.load_dataset(lines)
+    with pytest.raises(ConfigurationError, match="row 2 is not JSON: Object of type set"):
+        local.load_dataset([{}, {"when": {1, 2}}])
+
+
+@pytest.mark.parametrize("rows", [None, 5, b"x", {"id": 1}, True])
+def test_rows_that_are_no_list_are_refused(local, rows):
+    with pytest.raises(ConfigurationError, match="rows must be a list of dicts"):
+        local.load_dataset(rows)
+    with pytest.raises(ConfigurationError, match="rows must be a list of dicts"):
+        local.put_logs("experiment_detail", rows)
+    with pytest.raises(ConfigurationError, match="rows must be a list of dicts"):
+        local.score(new_run(local), rows)
+
+
+@pytest.mark.parametrize("name", ["", None, 5])
+def test_a_dataset_has_a_name(local, name):
+    with pytest.raises(ConfigurationError, match="name must be a text"):
+        local.load_dataset([{"id": 1}], name)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("dataset", None),
+        ("dataset", ""),
+        ("name", 5),
+        ("experiment_type", "zz"),
+        ("experiment_type", None),
+        ("selected_item_ids", "12"),
+        ("selected_item_ids", 12),
+        ("selected_item_ids", [None]),
+        ("selected_item_ids", [""]),
+        ("selected_item_ids", {"1": 1}),
+        ("query_sql", None),
+        ("pipeline_name", None),
+        ("evaluators", "accuracy"),
+        ("evaluators", ["accuracy"]),
+        ("evaluators", 5),
+    ],
+)
+def test_a_plan_that_cannot_be_meant_is_refused(local, client, name, value):
+    with pytest.raises(ConfigurationError, match=name + " must be"):
+        local.create_plan(**{name: value})
+    listed = client.list_experiment_plans(SPACE, m.ListExperimentPlansRequest()).body
+    assert listed.total == 0
+
+
+def test_ids_of_rows_may_be_numbers_and_come_from_any_iterable(local, client):
+    for ids_given in ([1, "2"], (i for i in (1, "2")), {1: 0, "2": 0}.keys()):
+        plan_id = local.create_plan(selected_item_ids=ids_given)
+        plan = client.get_experiment_plan(SPACE, plan_id, m.GetExperimentPlanRequest()).body
+        assert plan.selected_item_ids == [1, "2"]
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("name", "X Y!"),
+        ("name", "ab"),
+        ("name", None),
+        ("query", ""),
+        ("query", None),
+        ("nodes", "n"),
+        ("nodes", [5]),
+        ("nodes", {"id": "n"}),
+        ("logstore", None),
+    ],
+)
+def test_a_pipeline_that_the_platform_would_not_take_is_refused(local, name, value):
+    with pytest.raises(ConfigurationError, match=name + " must be"):
+        local.create_pipeline(**{"name": "pipe", name: value})
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("port", "80"),
+        ("port", -1),
+        ("port", 65536),
+        ("port", True),
+        ("path", 5),
+        ("path", ""),
+        ("agent_space", ""),
+        ("project", None),
+        ("region_id", 5),
+        ("access_key_id", None),
+        ("access_key_secret", ""),
+    ],
+)
+def test_a_server_that_cannot_be_is_refused_before_it_starts(name, value):
+    with pytest.raises(ConfigurationError, match=name + " must be"):
+        LocalAgentLoop(**{name: value})
+
+
+def test_what_is_asked_for_has_a_name(local):
+    for ask_for in (
+        lambda: local.rows(5),
+        lambda: local.rows(logstore=None),
+        lambda: local.wait_for(None),
+        lambda: local.wait_for("PutLogs", "1"),
+        lambda: local.wait_for("PutLogs", 1, None),
+        lambda: local.set_access_key("id", "secret", ""),
+    ):
+        with pytest.raises(ConfigurationError, match="must be a"):
+            ask_for()
 
 
 def test_a_dataset_is_replaced_only_where_asked(local):
