@@ -14,6 +14,7 @@ from .metric import Verdict, is_number
 from .selection import (
     Check,
     Selector,
+    check_flags,
     check_selector,
     comparison,
     parsed,
@@ -129,6 +130,7 @@ def regex_match(
         ConfigurationError: ``pattern`` is not a regular expression, or is empty: every answer
             matches that.
     """
+    check_flags(full=full)
     _check_expression(pattern, flags)
 
     def compare(actual: Any, expression: Any) -> Tuple[bool, str]:
@@ -200,6 +202,7 @@ def numeric_close(
     Raises:
         ConfigurationError: A tolerance is not a number of 0 or more.
     """
+    check_flags(extract=extract)
     for limit in (tolerance, relative):
         if not is_number(limit) or not 0 <= limit < math.inf:
             raise ConfigurationError("A tolerance must be 0 or more, not {!r}.".format(limit))
@@ -254,6 +257,8 @@ def _check_expression(pattern: Any, flags: Any) -> None:
 
 
 def _tidy(ignore_case: bool, strip: bool) -> Callable[[str], str]:
+    check_flags(ignore_case=ignore_case, strip=strip)
+
     def tidy(text: str) -> str:
         text = text.strip() if strip else text
         return text.casefold() if ignore_case else text

@@ -22,6 +22,13 @@ def check_texts(*, may_be_empty: bool = False, **texts: Any) -> None:
             raise unusable(name, text, wanted)
 
 
+def check_flags(**flags: Any) -> None:
+    """Raise ConfigurationError unless each of ``flags``, by its name, is True or False."""
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise unusable(name, flag, "True or False")
+
+
 def check_count(name: str, value: Any, least: int, most: float = math.inf) -> None:
     """Raise ConfigurationError unless ``value`` is a whole number from ``least`` to ``most``."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:

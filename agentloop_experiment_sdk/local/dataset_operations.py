@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, List, Tuple
 
-from .datasets import KIND
+from .datasets import KIND, Row, column_type, new_columns
+from .exchange import ServiceError
 from .platform import Call, Operation, Platform, invalid, token_page
 from .sql import DEFAULT_LIMIT
 
@@ -28,6 +29,27 @@ def new_dataset(platform: Platform, name: str, **fields: Any) -> Dict[str, Any]:
         "schema": {},
     }
     return dict(document, **fields)
+
+
+def load_rows(platform: Platform, space: str, name: str, rows: List[Row], replace: bool) -> str:
+    """Make a dataset of ``rows``, also in the place of another one if ``replace``; its name.
+
+    Raises:
+        ServiceError: There is a dataset of that name, or SQLite refuses a column's name.
+    """
+    if replace and platform.store.get(KIND, space, name) is not None:
+        platform.datasets.delete(space, name)
+    elif platform.store.get(KIND, space, name) is not None:
+        hint = "The dataset {} exists already: give this one another name=, or pass replace=True."
+        raise ServiceError(409, "DatasetAlreadyExist", hint.format(name))
+    columns = new_columns({}, rows) or ["id"]
+    schema = {
+        column: {"type": column_type([row.get(column) for row in rows])} for column in columns
+    }
+    document = new_dataset(platform, name, agentSpace=space, schema=schema)
+    platform.datasets.create(space, document)
+    platform.datasets.add(space, name, rows)
+    return name
 
 
 def _create(platform: Platform, call: Call) -> Dict[str, Any]:

@@ -18,12 +18,19 @@ from typing import (
     Union,
 )
 
-from .arguments import check_count, check_seconds, check_texts, ids_of, mappings_of, unusable
+from .arguments import (
+    check_count,
+    check_flags,
+    check_seconds,
+    check_texts,
+    ids_of,
+    mappings_of,
+    unusable,
+)
 from .control import record_of
-from .dataset_operations import new_dataset
-from .datasets import KIND, Datasets, Row, Rows, column_type, new_columns, read_rows
+from .dataset_operations import load_rows
+from .datasets import Datasets, Rows, read_rows
 from .evaluations import add_scores
-from .exchange import ServiceError
 from .faults import Faults
 from .pipelines import NAME, add_pipeline
 from .plans import check_experiment_type, known_plan
@@ -92,6 +99,7 @@ class LocalAgentLoop:
         writable_sql: bool = False,
     ) -> None:
         check_count("port", port, 0, 65535)
+        check_flags(writable_sql=writable_sql)
         check_texts(agent_space=agent_space, project=project, region_id=region_id)
         self.faults = Faults()
         self._path = None if path is None else _file(path)
@@ -199,6 +207,7 @@ class LocalAgentLoop:
 
     def revoke_access_key(self, key_id: str) -> None:
         """Accept ``key_id`` no more."""
+        check_texts(key_id=key_id)
         self._verifier.keys.pop(key_id, None)
 
     def load_dataset(self, rows: Rows, name: str = "dataset", *, replace: bool = False) -> str:
@@ -215,8 +224,9 @@ class LocalAgentLoop:
             ServiceError: There is a dataset of that name, or SQLite refuses a column's name.
         """
         check_texts(name=name)
+        check_flags(replace=replace)
         found = read_rows(rows)
-        return self._call(_load_dataset, self._settings.agent_space, name, found, replace)
+        return self._call(load_rows, self._settings.agent_space, name, found, replace)
 
     def create_plan(
         self,
@@ -317,20 +327,23 @@ class LocalAgentLoop:
         Raises:
             KeyError: There is no such record.
         """
+        check_texts(record_id=record_id)
         service = self._running()
         return self._call(lambda platform: record_of(service, record_id))
 
     def updates(self, record_id: str) -> List[Dict[str, Any]]:
         """The bodies of UpdateExperimentRun for the record ``record_id``, in order."""
+        check_texts(record_id=record_id)
         return self._call(lambda platform: platform.store.updates(record_id))
 
     def put_logs(self, logstore: str, rows: Sequence[Mapping[str, Any]]) -> int:
         """Store rows as if they had arrived by PutLogs; returns their number.
 
         Raises:
-            ConfigurationError: ``rows`` is no list of dicts.
+            ConfigurationError: An argument cannot be used.
             ServiceError: There is no such logstore.
         """
+        check_texts(logstore=logstore)
         service, found = self._running(), mappings_of("rows", rows)
         return self._call(lambda platform: service.put_logs(logstore, found))
 
@@ -345,10 +358,10 @@ class LocalAgentLoop:
             status: The status of the evaluation task, such as ``running``.
 
         Raises:
-            ConfigurationError: ``rows`` is no list of dicts, or ``status`` no text.
+            ConfigurationError: An argument cannot be used.
             KeyError: There is no such record.
         """
-        check_texts(status=status)
+        check_texts(record_id=record_id, status=status)
         return self._call(add_scores, record_id, mappings_of("rows", rows), status)
 
     def _running(self) -> Service:
@@ -365,22 +378,6 @@ class LocalAgentLoop:
     def _call(self, work: Callable[..., _Result], *args: Any) -> _Result:
         """Run ``work(platform, *args)`` on the server's thread, where the data belongs."""
         return self._live()[0].call(work, self._running().platform, *args)
-
-
-def _load_dataset(platform: Platform, space: str, name: str, rows: List[Row], replace: bool) -> str:
-    if replace and platform.store.get(KIND, space, name) is not None:
-        platform.datasets.delete(space, name)
-    elif platform.store.get(KIND, space, name) is not None:
-        hint = "The dataset {} exists already: give this one another name=, or pass replace=True."
-        raise ServiceError(409, "DatasetAlreadyExist", hint.format(name))
-    columns = new_columns({}, rows) or ["id"]
-    schema = {
-        column: {"type": column_type([row.get(column) for row in rows])} for column in columns
-    }
-    document = new_dataset(platform, name, agentSpace=space, schema=schema)
-    platform.datasets.create(space, document)
-    platform.datasets.add(space, name, rows)
-    return name
 
 
 def _file(path: Any) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ..errors import ConfigurationError
-from .arguments import check_count, check_seconds, check_texts, unusable
+from .arguments import check_count, check_flags, check_seconds, check_texts, unusable
 from .exchange import Request
 from .fault import ANY, SLS_ACTIONS, Actions, Condition, Fault, Verdict
 
@@ -137,6 +137,7 @@ class Faults:
             stored: True carries the request out first, so that only its answer is lost.
             after, times, every, when, containing: As in :class:`Fault`.
         """
+        check_flags(stored=stored)
         return self._add(
             Fault(
                 Verdict(cut="after" if stored else "before"),
@@ -194,6 +195,7 @@ class Faults:
         if (seconds is None) == (calls is None):
             raise ConfigurationError("empty_previews() takes either seconds or calls.")
         check_seconds("seconds", 0 if seconds is None else seconds)
+        check_flags(per_trace=per_trace)
         check_count("calls", 0 if calls is None else calls, 0)
         with self._lock:
             self._previews.append(_EmptyPreviews(self.clock, seconds, calls, per_trace))
@@ -216,6 +218,7 @@ class Faults:
 
     def ignore_client_tokens(self, ignored: bool = True) -> None:
         """Create a new run for every CreateExperimentRun, if ``ignored``, whatever its token."""
+        check_flags(ignored=ignored)
         with self._lock:
             self._ignores_tokens = ignored
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Iterable, Mapping, Tuple
+from typing import Any, Dict, Iterable, Mapping, Tuple
 
 from ..errors import ConfigurationError
 
@@ -39,6 +39,24 @@ def check_count(name: str, value: Any, least: int) -> None:
         raise ConfigurationError(
             "{} must be a whole number, {} or more, not {!r}.".format(name, least, value)
         )
+
+
+def check_flags(**flags: Any) -> None:
+    """Raise ConfigurationError unless each of ``flags``, by its name, is True or False."""
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise ConfigurationError("{} must be True or False, not {!r}.".format(name, flag))
+
+
+def facts_of(name: str, value: Any) -> Dict[str, Any]:
+    """A copy of a mapping, or an empty one for None.
+
+    Raises:
+        ConfigurationError: It is something else.
+    """
+    if value is not None and not isinstance(value, Mapping):
+        raise ConfigurationError("{} must be a mapping or None, not {!r}.".format(name, value))
+    return dict(value or {})
 
 
 def check_subject(subject: Any) -> None:

@@ -10,6 +10,7 @@ from ..errors import ConfigurationError
 from ..lines import counted
 from ..results.attempts import is_other, setup_of
 from ..results.stored import mapping_of
+from .arguments import check_flags
 from .compare import CandidateComparison, compare
 from .deltas import WORSE
 from .limits import GateCheck, check_limits, limit_checks
@@ -120,6 +121,11 @@ def gate(
         ConfigurationError: A limit is out of range, or lacks what it needs (a baseline, prices).
         ResultsDirectoryError: A directory cannot be read.
     """
+    check_flags(
+        require_delivered=require_delivered,
+        allow_stale=allow_stale,
+        allow_incomplete=allow_incomplete,
+    )
     check_limits(
         baseline, min_success_rate, max_regressions, min_scores, max_p90_latency, max_cost, prices
     )

@@ -26,7 +26,7 @@ from ..lines import counted
 from ..results.reader import read_results
 from ..results.stored import ResultRow, StoredResults
 from . import measures, statistics
-from .arguments import path_of
+from .arguments import facts_of, path_of
 from .measures import MetricSummary, Percentiles, RowMeasures, Tokens
 from .pricing import Cost, Prices, cost_of
 from .statistics import Estimate
@@ -80,7 +80,7 @@ class ExperimentResult:
     ) -> None:
         self._stored = stored
         self._score_source = score_source
-        self.extras: Dict[str, Any] = dict(extras or {})
+        self.extras = facts_of("extras", extras)
 
     @property
     def path(self) -> str:

@@ -313,3 +313,19 @@ def test_an_object_that_is_compared_whole_hints_at_its_parts(check, expected, hi
 def test_contains_refuses_what_is_no_text(text: Any) -> None:
     with pytest.raises(ConfigurationError, match="needs a text"):
         contains(text)
+
+
+@pytest.mark.parametrize("flag", ["no", "", 0, None])
+@pytest.mark.parametrize(
+    "build, name",
+    [
+        (exact_match, "ignore_case"),
+        (exact_match, "strip"),
+        (functools.partial(contains, "x"), "ignore_case"),
+        (functools.partial(regex_match, "x"), "full"),
+        (numeric_close, "extract"),
+    ],
+)
+def test_a_text_does_not_count_as_true(build: Any, name: str, flag: Any) -> None:
+    with pytest.raises(ConfigurationError, match=name + " must be True or False"):
+        build(**{name: flag})

@@ -316,8 +316,26 @@ def test_what_is_asked_for_has_a_name(local):
         lambda: local.wait_for("PutLogs", "1"),
         lambda: local.wait_for("PutLogs", 1, None),
         lambda: local.set_access_key("id", "secret", ""),
+        lambda: local.revoke_access_key(None),
+        lambda: local.record(["x"]),
+        lambda: local.updates(None),
+        lambda: local.put_logs(["x"], []),
+        lambda: local.score(None, []),
     ):
         with pytest.raises(ConfigurationError, match="must be a"):
+            ask_for()
+
+
+@pytest.mark.parametrize("flag", ["no", 0, None])
+def test_a_text_does_not_count_as_true(local, flag):
+    for ask_for in (
+        lambda: LocalAgentLoop(writable_sql=flag),
+        lambda: local.load_dataset([{"id": 1}], replace=flag),
+        lambda: local.faults.drop("PutLogs", stored=flag),
+        lambda: local.faults.empty_previews(calls=1, per_trace=flag),
+        lambda: local.faults.ignore_client_tokens(flag),
+    ):
+        with pytest.raises(ConfigurationError, match="must be True or False"):
             ask_for()
 
 

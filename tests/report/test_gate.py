@@ -218,6 +218,9 @@ def test_what_does_not_decide_is_noted(tmp_path):
         ({"min_scores": {1: 0.9}}, "map metric names"),
         ({"min_scores": {"em": "high"}}, "must be a number"),
         ({"min_scores": {"em": float("nan")}}, "must be a number"),
+        ({"allow_stale": "no"}, "allow_stale must be True or False"),
+        ({"allow_incomplete": "false"}, "allow_incomplete must be True or False"),
+        ({"require_delivered": None}, "require_delivered must be True or False"),
     ],
 )
 def test_bad_limits_are_refused_before_anything_is_read(tmp_path, options, message):

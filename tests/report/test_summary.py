@@ -196,3 +196,9 @@ def test_what_is_no_path_is_refused(path):
 def test_a_metric_that_is_no_text_is_refused(mixed):
     with pytest.raises(ConfigurationError, match="no pass/fail metric"):
         mixed.pass_at(1, metric=["em"])
+
+
+@pytest.mark.parametrize("extras", [5, "x", ["x"]])
+def test_extras_that_are_no_mapping_are_refused(mixed, extras):
+    with pytest.raises(ConfigurationError, match="extras must be a mapping"):
+        load_result(mixed.path, extras=extras)
