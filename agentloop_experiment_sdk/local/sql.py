@@ -173,7 +173,7 @@ def masked(sql: str) -> str:
 def plain_value(value: Any) -> Any:
     """A value of SQLite as a JSON value."""
     if isinstance(value, str):
-        return json.loads(value) if value.startswith(JSON_MARK) else value
+        return _marked_value(value) if value.startswith(JSON_MARK) else value
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, float) and value - value != 0.0:  # an infinity
@@ -186,10 +186,17 @@ def stored_value(value: Any) -> Any:
     if isinstance(value, (dict, list, bool)):
         return JSON_MARK + json.dumps(value)
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        return JSON_MARK + json.dumps(value)
+        # in quotes: a column of whole numbers would make a float of text that is a number, and
+        # trim the mark before it; no other text that SQLite can keep is marked
+        return JSON_MARK + json.dumps(str(value))
     if isinstance(value, str) and not is_utf8(value):
         return JSON_MARK + json.dumps(value)
     return value
+
+
+def _marked_value(text: str) -> Any:
+    value = json.loads(text)
+    return int(value) if isinstance(value, str) and is_utf8(value) else value
 
 
 def is_utf8(text: str) -> bool:

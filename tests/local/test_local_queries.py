@@ -159,6 +159,25 @@ def test_a_lone_surrogate_survives(local, client):
     assert ids(client, "SELECT id FROM dataset") == ["x\udcb2y"]
 
 
+HUGE = [2**64 - 2, 2**64 - 1, -(2**63) - 1, 123456789012345678901234567890]
+
+
+def test_whole_numbers_beyond_64_bit_come_back_exactly(local, client):
+    local.load_dataset([{"id": n, "n": n, "l": [n]} for n in (1, 2**63 - 1, *HUGE)])
+    rows = query(client, "SELECT id, n, l FROM dataset ORDER BY id").rows
+    assert sorted(rows) == sorted([n, n, [n]] for n in (1, 2**63 - 1, *HUGE))
+    assert {type(row[0]) for row in rows} == {int}
+    assert ids(client, "SELECT id FROM dataset WHERE id IN ('1')") == [1]
+
+
+def test_a_whole_number_beyond_64_bit_may_join_smaller_ones_and_texts(local, client):
+    local.load_dataset([{"id": 1, "text": "7"}])
+    more = m.AddDatasetDataRequest(data_array=[{"id": HUGE[0], "text": HUGE[1]}])
+    client.add_dataset_data(SPACE, "dataset", more)
+    rows = query(client, "SELECT id, text FROM dataset ORDER BY id").rows
+    assert rows == [[1, "7"], [HUGE[0], HUGE[1]]]
+
+
 def test_json_columns_are_open_to_sql(local, client):
     local.load_dataset([{"id": 1, "doc": {"a": {"b": 7}, "c": "x", "l": [1]}}])
     sql = (
