@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import sqlite3
+from collections import Counter
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, TextIO, Union
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ Row = Mapping[str, Any]
 Rows = Union[str, "os.PathLike[str]", Iterable[Row]]
 KIND = "dataset"
 _LONGEST_FIELD = 2**31 - 1  # of a CSV file; the csv module stops at 128 KiB by itself
+_DEEPEST = 900  # levels of a row; beyond about 950 Python cannot write what it could read
 
 
 class Datasets:
@@ -186,7 +188,11 @@ def read_rows(source: Rows) -> List[Row]:
             if ending == ".csv":
                 return _csv_rows(file)
             if ending in (".jsonl", ".ndjson"):
-                return [_object(line, count) for count, line in enumerate(file, 1) if line.strip()]
+                return [
+                    _object(line, "line {}".format(count))
+                    for count, line in enumerate(file, 1)
+                    if line.strip()
+                ]
         except UnicodeDecodeError as error:
             raise ConfigurationError("a dataset file is UTF-8; here {}".format(error)) from error
     raise ConfigurationError("a dataset file ends in .jsonl or .csv, not in {!r}".format(ending))
@@ -227,6 +233,7 @@ def _csv_rows(file: TextIO) -> List[Row]:
     reader = csv.DictReader(file)
     before = csv.field_size_limit(_LONGEST_FIELD)
     try:
+        _check_header(reader.fieldnames or ())
         for row in reader:
             if None in row:
                 raise ConfigurationError(
@@ -241,25 +248,64 @@ def _csv_rows(file: TextIO) -> List[Row]:
     return rows
 
 
+def _check_header(names: Sequence[str]) -> None:
+    for name, count in Counter(names).items():
+        if count > 1 and name:
+            raise ConfigurationError(
+                "the header has the column {!r} {} times, and a row can hold only one value of "
+                "it; give each column a name of its own".format(name, count)
+            )
+        if count > 1:
+            raise ConfigurationError(
+                "the header has {} columns without a name; name them, or remove them (and the "
+                "commas before them)".format(count)
+            )
+
+
 def _listed_row(row: Any, number: int) -> Row:
+    place = "row {}".format(number)
     try:
         text = json.dumps(row)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigurationError("row {} is not JSON: {}".format(number, error)) from error
-    return _object(text, number)
+    except RecursionError as error:
+        raise _too_deep(place) from error
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError("{} is not JSON: {}".format(place, error)) from error
+    return _object(text, place)
 
 
-def _object(line: str, number: int) -> Row:
+def _object(text: str, place: str) -> Row:
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        row = json.loads(text)
+    except RecursionError as error:
+        raise _too_deep(place) from error
+    except ValueError as error:
         reason = getattr(error, "msg", error)
-        raise ConfigurationError(
-            "row {} is not a JSON object: {}".format(number, reason)
-        ) from error
+        raise ConfigurationError("{} is not a JSON object: {}".format(place, reason)) from error
     if not isinstance(row, dict):
-        raise ConfigurationError("row {} is not a JSON object".format(number))
+        raise ConfigurationError("{} is not a JSON object".format(place))
+    if text.count("[") + text.count("{") > _DEEPEST and _is_too_deep(row):
+        raise _too_deep(place)
     return row
+
+
+def _is_too_deep(row: Row) -> bool:
+    level: List[Any] = [row]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for value in level
+            if isinstance(value, (dict, list))
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _too_deep(place: str) -> ConfigurationError:
+    return ConfigurationError(
+        "{} is nested too deeply: at most {} levels can be kept".format(place, _DEEPEST)
+    )
 
 
 def _invalid(message: str) -> ServiceError:

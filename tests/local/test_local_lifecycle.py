@@ -205,7 +205,7 @@ def test_a_file_that_is_no_dataset_is_refused(local, tmp_path):
         local.load_dataset(other)
     lines = tmp_path / "rows.jsonl"
     lines.write_text('{"id": 1}\n[1]\n', encoding="utf-8")
-    with pytest.raises(ValueError, match="row 2"):
+    with pytest.raises(ValueError, match="line 2 is not a JSON object"):
         local.load_dataset(lines)
     table = tmp_path / "rows.csv"
     table.write_text('id,text\n1,"two\nlines"\n2,hello, world\n', encoding="utf-8")
@@ -216,6 +216,44 @@ def test_a_file_that_is_no_dataset_is_refused(local, tmp_path):
         local.load_dataset(lines)
     with pytest.raises(ConfigurationError, match="row 2 is not JSON: Object of type set"):
         local.load_dataset([{}, {"when": {1, 2}}])
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        ("id,q,q", "has the column 'q' 2 times"),
+        ("q,id,q,q", "has the column 'q' 3 times"),
+        ("id,q,,", "2 columns without a name"),
+    ],
+)
+def test_a_table_whose_columns_share_a_name_is_refused(local, tmp_path, header, says):
+    table = tmp_path / "rows.csv"
+    table.write_text(header + "\n1,a,b,c\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=says):
+        local.load_dataset(table)
+
+
+def nested(levels):
+    return "[" * levels + "]" * levels
+
+
+@pytest.mark.parametrize("levels", [900, 1_000, 5_000, 100_000])
+def test_a_row_that_is_nested_too_deeply_is_refused_with_its_line(local, tmp_path, levels):
+    lines = tmp_path / "rows.jsonl"
+    lines.write_text('{{"id": 1}}\n\n{{"id": 2, "d": {}}}\n'.format(nested(levels)), "utf-8")
+    with pytest.raises(ConfigurationError, match="line 3 is nested too deeply: at most 900"):
+        local.load_dataset(lines)
+
+
+def test_a_list_that_is_nested_too_deeply_is_refused_and_many_brackets_are_not(local):
+    deep = []
+    for _ in range(5_000):
+        deep = [deep]
+    with pytest.raises(ConfigurationError, match="row 2 is nested too deeply"):
+        local.load_dataset([{"id": 1}, {"id": 2, "d": deep}])
+    wide = {"text": "[" * 2_000, "list": [{"a": []}] * 2_000, "deep": json.loads(nested(800))}
+    local.load_dataset([{"id": 1, "d": wide}])
+    assert ids(local, "SELECT d FROM dataset") == [wide]
 
 
 @pytest.mark.parametrize("rows", [None, 5, b"x", {"id": 1}, True])
