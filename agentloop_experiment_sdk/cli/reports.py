@@ -11,11 +11,13 @@ from .console import Console, printable_json
 
 OPTIONS = ("html", "junit", "markdown", "report_json", "export_baseline")
 _STDOUT = "-"
+_ON_STDOUT = ("junit", "markdown", "report_json")  # a page is for a browser, a baseline is kept
 
 
 def add_options(parser: argparse.ArgumentParser, *, of_one_run: bool = True) -> None:
     """The options that name report files; only a run (``of_one_run``) can become a baseline."""
-    add = parser.add_argument_group("reports (- is stdout)").add_argument
+    title = "reports (- is stdout for --junit, --markdown and --report-json)"
+    add = parser.add_argument_group(title).add_argument
     add("--html", metavar="FILE", help="one self-contained page")
     add("--junit", metavar="FILE", help="JUnit XML, one test case a row")
     add(
@@ -45,8 +47,12 @@ def check_places(options: argparse.Namespace, console: Console) -> None:
     for name, path in given.items():
         if path is not None and not _is_usable(name, path):
             raise ConfigurationError(
-                "--{} {} cannot be written: it needs a file name in a folder that exists.".format(
-                    name.replace("_", "-"), path
+                "--{} {} cannot be written: {}.".format(
+                    name.replace("_", "-"),
+                    path,
+                    "stdout (-) takes --junit, --markdown and --report-json; name a file"
+                    if path == _STDOUT
+                    else "it needs a file name in a folder that exists",
                 )
             )
     files = [os.path.realpath(path) for path in given.values() if path not in (None, _STDOUT)]
@@ -63,7 +69,7 @@ def check_places(options: argparse.Namespace, console: Console) -> None:
 
 def _is_usable(name: str, path: str) -> bool:
     if path == _STDOUT:
-        return name in ("junit", "markdown", "report_json")
+        return name in _ON_STDOUT
     folder = os.path.dirname(os.path.abspath(path))
     return bool(path) and os.path.isdir(folder) and not os.path.isdir(path)
 

@@ -56,9 +56,11 @@ BAD: List[Tuple[List[Any], str]] = [
     ([*RUN, "--space", "s"], "--space does not go with a local AgentLoop"),
     (["run", "agent.py:answer", "--local", "none.jsonl"], "none.jsonl cannot be read: No such"),
     (["run", "agent.py:answer", "--local", "agent.py"], "ends in .jsonl or .csv"),
-    (["run", "agent.py:answer", "--local", "torn.jsonl"], "torn.jsonl cannot be read: row 1 is"),
+    (["run", "agent.py:answer", "--local", "torn.jsonl"], "torn.jsonl cannot be read: line 1 is"),
     (["run", "agent.py:answer", "--local", "list.jsonl"], "1 is not a JSON object"),
     (["run", "agent.py:answer", "--local", "wide.csv"], "line 2 has more values than the header"),
+    (["run", "agent.py:answer", "--local", "twice.csv"], "the header has the column 'q' 2 times"),
+    (["run", "agent.py:answer", "--local", "deep.jsonl"], "deep.jsonl cannot be read: line 2 is"),
     (["run", "agent.py:answer", "--local", "empty.jsonl"], "EmptyDataset"),
     ([*RUN, "--ground-truth-field", "golt"], "golt"),
     ([*RUN, "--max-rows", 0], "--max-rows must be at least 1"),
@@ -110,7 +112,8 @@ BAD: List[Tuple[List[Any], str]] = [
     ([*RUN, "--baseline", "none.json"], "none.json"),
     ([*RUN, "--baseline", "sums.jsonl"], "is no baseline file"),
     ([*RUN, "--html", "no/folder/report.html"], "--html no/folder/report.html cannot be written"),
-    ([*RUN, "--html", "-"], "--html - cannot be written"),
+    ([*RUN, "--html", "-"], "--html - cannot be written: stdout (-) takes --junit, --markdown and"),
+    (["report", "r", "--export-baseline", "-"], "--export-baseline - cannot be written: stdout"),
     ([*RUN, "--junit", "."], "--junit . cannot be written"),
     ([*RUN, "--junit", ""], "--junit cannot be written"),
     ([*RUN, "--markdown", "-", "--junit", "-"], "Only one report can go to stdout"),
@@ -142,6 +145,8 @@ def broken_files(work: pathlib.Path) -> None:
     (work / "raises.py").write_text("def f(task):\n    pass\n1 / 0\n")
     (work / "torn.jsonl").write_text('{"id": 1')
     (work / "list.jsonl").write_text("[1]\n")
+    (work / "twice.csv").write_text("id,q,q\n1,a,b\n")
+    (work / "deep.jsonl").write_text('{{"id": 1}}\n{{"d": {}{}}}'.format("[" * 5000, "]" * 5000))
     (work / "empty.jsonl").write_text("")
 
 
