@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _EPILOG = "\n\n".join((solutions.EPILOG, evaluators.EPILOG, options.CLOUD_EPILOG, exits.HELP))
+_LIMIT = "only the first N rows, as the file of --local or the plan orders them, else by id"
 _USAGE = "[options] (SOLUTION | --http URL | --command ARGV…)"
 _RUN = """\
 agentloop-experiment run agent.py:answer --local questions.jsonl \\
@@ -66,11 +67,11 @@ def add_commands(commands: Any) -> None:
         + _EPILOG,
         _USAGE,
     )
-    _add_experiment(check, limit="only the first N rows; the agent is called for them")
+    _add_experiment(check, limit=_LIMIT + "; the agent is called for them")
     _add_directory(check)
 
 
-def _add_experiment(parser: argparse.ArgumentParser, limit: str = "only the first N rows") -> None:
+def _add_experiment(parser: argparse.ArgumentParser, limit: str = _LIMIT) -> None:
     solutions.add_options(parser)
     options.add_plan(parser)
     options.add_connection(parser)

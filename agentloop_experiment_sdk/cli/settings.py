@@ -40,11 +40,12 @@ def config_of_run(given: argparse.Namespace, meta: Mapping[str, Any]) -> Iterato
         yield connections.config_of(given, known)
         return
     embedded.check_alone(given)
+    order = ""
     if given.local is not None:
-        embedded.check_dataset(given.local)
+        order = embedded.file_order(embedded.check_dataset(given.local))
     with embedded.local_loop(given.result_dir) as local:
         if given.local is not None:
-            known["experiment_plan_id"] = embedded.load_plan(local, given.local)
+            known["experiment_plan_id"] = embedded.load_plan(local, given.local, order)
         settings = {"max_rows": _ALL_ROWS, **connections.dataset_settings(given, known)}
         yield local_config(local, known["experiment_plan_id"], **settings)
 

@@ -23,6 +23,9 @@ _FIELDS: Dict[str, Any] = {
     "evaluators": list,
     "experiments": list,
 }
+# the query_sql of a plan that reads its rows as they were added: by a name of SQLite's for the
+# number of a row that is no column
+AS_ADDED = ("ORDER BY rowid", "ORDER BY _rowid_", "ORDER BY oid")
 _SAME_PLAN = uuid.UUID("8f5a3c1e-52d4-4c53-9a6b-2f7c1f0f4b7d")
 _ONLY_IN_DETAIL = ("selectedItemIds", "evaluators", "experiments", "input")
 
@@ -46,12 +49,18 @@ def known_plan(
     """Store a plan unless the same one is there, and return its id.
 
     The id is made from what the plan says, so that a script that is run again goes on with its
-    experiment, also when the data of the earlier run is gone.
+    experiment, also when the data of the earlier run is gone. ``AS_ADDED`` says nothing about
+    which rows it has, so it is the same plan with it and without.
     """
-    said = json.dumps([space, name, experiment_type, fields], sort_keys=True, default=str)
+    as_added = fields["querySql"] in AS_ADDED
+    which = dict(fields, querySql="") if as_added else fields
+    said = json.dumps([space, name, experiment_type, which], sort_keys=True, default=str)
     plan_id = "exp-plan-" + uuid.uuid5(_SAME_PLAN, said).hex
-    if platform.store.get(PLAN, space, plan_id) is None:
+    known = platform.store.get(PLAN, space, plan_id)
+    if known is None:
         _store(platform, space, plan_id, name, experiment_type, fields)
+    elif as_added:
+        platform.store.put(PLAN, space, plan_id, dict(known, querySql=fields["querySql"]))
     return plan_id
 
 

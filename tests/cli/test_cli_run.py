@@ -97,6 +97,66 @@ def test_rows_are_chosen_by_id(cli: Any) -> None:
     assert {row.label for row in load_result("results")} == {"2", "4"}
 
 
+def write_order_agent(work: pathlib.Path) -> None:
+    (work / "order.py").write_text(
+        "def answer(task):\n"
+        "    with open('seen', 'a') as file:\n"
+        "        print(task.input['n'], file=file)\n"
+    )
+
+
+def test_the_first_rows_are_those_of_the_file(cli: Any, work: pathlib.Path) -> None:
+    write_order_agent(work)
+    lines = ["id,n", *("{0},{0}".format(n) for n in range(1, 13))]
+    (work / "rows.csv").write_text("\n".join(lines))
+    run = ("run", "order.py:answer", "--local", "rows.csv", "--json", "--serial")
+    first = cli(*run, "--limit", 3)
+    assert [row.label for row in load_result("results")] == ["1", "2", "3"]
+    again = cli(*run)
+    assert again.result["record_id"] == first.result["record_id"]
+    assert (work / "seen").read_text().split() == [str(n) for n in range(1, 13)]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [["id", "n"], ["n"], ["id", "n", "ROWID"], ["rowid", "n", "_rowid_"]],
+    ids=",".join,
+)
+def test_a_long_file_is_read_in_its_order(cli: Any, work: pathlib.Path, columns: Any) -> None:
+    write_order_agent(work)
+    texts = [str(n * 7919 % 131) for n in range(350)]  # in no order, and each more than once
+    rows = [dict(dict.fromkeys(columns, text), n=n) for n, text in enumerate(texts)]
+    (work / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    done = cli("run", "order.py:answer", "--local", "rows.jsonl", "--serial", "--json")
+    assert done.result["counts"]["succeeded"] == 350
+    assert (work / "seen").read_text().split() == [str(n) for n in range(350)]
+
+
+def test_a_file_that_takes_every_name_of_a_row_number_is_read_by_id(
+    cli: Any, work: pathlib.Path
+) -> None:
+    write_order_agent(work)
+    rows = [{"id": n, "n": n, "rowid": 1, "_rowid_": 1, "oid": 1} for n in (2, 3, 1)]
+    (work / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert cli("run", "order.py:answer", "--local", "rows.jsonl", "--serial").code == 0
+    assert (work / "seen").read_text().split() == ["1", "2", "3"]
+
+
+def test_results_of_a_run_that_read_its_file_by_id_are_gone_on_with(
+    cli: Any, work: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_order_agent(work)
+    (work / "rows.csv").write_text("id,n\n9,9\n10,10\n11,11\n")
+    run = ("run", "order.py:answer", "--local", "rows.csv", "--json", "--serial")
+    with monkeypatch.context() as before:
+        before.setattr("agentloop_experiment_sdk.cli.embedded.file_order", lambda columns: "")
+        first = cli(*run, "--limit", 2)
+    again = cli(*run)
+    assert again.result["record_id"] == first.result["record_id"]
+    assert again.result["counts"]["succeeded"] == 3
+    assert (work / "seen").read_text().split() == ["10", "11", "9"]
+
+
 def test_failed_rows_are_run_again_on_request(cli: Any) -> None:
     failed = cli("run", "agent.py:half", "--local", "sums.jsonl", "--json")
     assert failed.result["counts"]["failed"] == 3

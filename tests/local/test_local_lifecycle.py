@@ -620,3 +620,14 @@ def test_equal_plans_have_one_id_also_after_a_restart() -> None:
             assert local.create_plan("dataset", name) == ids[-1]
             assert local.create_plan("dataset", name, query_sql="id > 1") != ids[-1]
     assert ids[0] == ids[1] != ids[2]
+
+
+def test_the_order_in_which_rows_were_added_is_no_other_plan(local, client) -> None:
+    dataset = local.load_dataset([{"id": "10"}, {"id": "9"}])
+    plan = local.create_plan(dataset)
+    client.update_experiment_plan(SPACE, plan, m.UpdateExperimentPlanRequest(description="mine"))
+    assert local.create_plan(dataset, query_sql="ORDER BY rowid") == plan
+    stored = client.get_experiment_plan(SPACE, plan, m.GetExperimentPlanRequest()).body
+    assert (stored.query_sql, stored.description) == ("ORDER BY rowid", "mine")
+    assert local.create_plan(dataset) == plan
+    assert local.create_plan(dataset, query_sql="ORDER BY id") != plan
