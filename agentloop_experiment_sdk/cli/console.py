@@ -25,13 +25,18 @@ class Console:
     """Text for people, or one JSON object a line for programs.
 
     A reader that goes away (``| head``) ends the output, not the command: a run has been paid for.
+    So does a disk that is full, but that is said.
 
     Args:
         json_lines: Write JSON lines instead of text.
+
+    Attributes:
+        failed: Whether stdout could not be written for another reason than a reader that went away.
     """
 
     def __init__(self, json_lines: bool = False) -> None:
         self.json_lines = json_lines
+        self.failed = False
         self._open = True
         self._diverted = False
         # JSON is UTF-8 (RFC 8259); a terminal that cannot show a character gets its escape
@@ -66,9 +71,13 @@ class Console:
         """Text that was asked for by ``-`` as a file name, in either mode."""
         self._write(text)
 
+    def flush(self) -> None:
+        """Write what others have printed to stdout, such as the help."""
+        self._write("")
+
     def note(self, text: str) -> None:
         """A line on stderr."""
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(OSError):  # there is nowhere left to say so
             plain = encodable(_harmless(text), _encoding(sys.stderr))
             print(plain, file=sys.stderr, flush=True)
 
@@ -89,9 +98,25 @@ class Console:
         try:
             sys.stdout.write(text)
             sys.stdout.flush()
-        except BrokenPipeError:
+        except OSError as error:
             self._open = False
             _silence_stdout()
+            if not isinstance(error, BrokenPipeError):
+                self.failed = True
+                reason = "stdout cannot be written: {}".format(error.strerror or error)
+                self.note("error: OutputNotWritten: {}; going on without it.".format(reason))
+
+
+def open_closed_streams() -> None:
+    """Let a standard stream that was closed before we began, as by ``>&-``, lead nowhere.
+
+    They are opened in their order, so that each gets its own number: it would else be that of the
+    next file, and what is written to the stream by number would end up in there.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(nowhere, mode, encoding="utf-8"))
 
 
 class _Silence(logging.Filter):

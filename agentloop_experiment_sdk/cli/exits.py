@@ -21,7 +21,7 @@ exit codes:
   0    ok
   1    the gate failed, every row failed, or --max-failures or --stop-if-first ended the run
   2    usage or configuration
-  3    infrastructure: cloud, disk, undelivered rows
+  3    infrastructure: cloud, disk, undelivered rows, rows without a result, stdout
   130  interrupted (Ctrl-C)
   143  terminated (SIGTERM)"""
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import logging
-import signal
 import sys
-import threading
 import traceback
-from typing import Any, Iterator, List, NoReturn, Optional, Sequence
+from typing import Any, List, NoReturn, Optional, Sequence
 
 from .._version import __version__
 from ..errors import ConfigurationError, ExperimentError
 from . import deliver, exits, plans, reading, run, serve
-from .console import Console, logs
+from .console import Console, logs, open_closed_streams
+from .signals import sigterm_as_interrupt
 
 PROGRAM = "agentloop-experiment"
 
@@ -51,9 +49,17 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         The exit code, see ``exits``.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    open_closed_streams()
     console = Console(_wants_json(arguments))
+    code = _outcome(arguments, console)
+    console.flush()
+    # what was asked for went nowhere; a verdict on the agent stays one
+    return exits.INFRASTRUCTURE if code == exits.OK and console.failed else code
+
+
+def _outcome(arguments: List[str], console: Console) -> int:
     try:
-        with _sigterm_as_interrupt():
+        with sigterm_as_interrupt():
             return _dispatch(arguments, console)
     except SystemExit as leaving:  # --help and --version
         return int(leaving.code or 0)
@@ -102,20 +108,3 @@ def _interrupted(console: Console, interrupt: KeyboardInterrupt) -> int:
     console.note("terminated" if code == exits.TERMINATED else "interrupted")
     console.event("interrupted", exit_code=code)
     return code
-
-
-@contextlib.contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """SIGTERM raises ``Terminated`` in the main thread, so that a run is put in order."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def terminate(number: int, frame: Any) -> NoReturn:
-        raise exits.Terminated
-
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

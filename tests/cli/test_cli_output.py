@@ -17,7 +17,7 @@ import cli_process
 import pytest
 
 from agentloop_experiment_sdk import errors
-from agentloop_experiment_sdk.cli import exits, main, program, serve
+from agentloop_experiment_sdk.cli import exits, main, program, serve, signals
 from agentloop_experiment_sdk.cli.console import Console
 from agentloop_experiment_sdk.cli.wording import in_options
 
@@ -184,7 +184,7 @@ def test_the_signal_handler_is_put_back(cli: Any) -> None:
 
 
 def test_sigterm_raises_in_the_main_thread() -> None:
-    with pytest.raises(exits.Terminated), program._sigterm_as_interrupt():
+    with pytest.raises(exits.Terminated), signals.sigterm_as_interrupt():
         os.kill(os.getpid(), signal.SIGTERM)
         threading.Event().wait(30)
 
