@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional, Tu
 from ..api import Experiment
 from ..errors import ExperimentError, ResumeError, RunAbortedError
 from ..lines import counted
-from . import evaluators, exits, options, reports, settings, solutions, verdict
+from . import evaluators, exits, options, reports, settings, signals, solutions, verdict
 from .console import Console
 from .executors import executor_of
 from .wording import in_options
@@ -139,7 +139,8 @@ def _prepared(
 def _execute(given: argparse.Namespace, console: Console, meta: Mapping[str, Any]) -> int:
     with _prepared(given, console, meta) as (experiment, gate):
         try:
-            result = experiment.run()
+            with signals.stopped_by_signals(experiment.stop):
+                result = experiment.run()
         except RunAbortedError as error:
             return _aborted(given, console, error)
         except KeyboardInterrupt:
@@ -167,6 +168,12 @@ def _conclude(
     remark = gate.remark(result, judged)
     if remark:
         console.note(remark)
+    if gate.is_incomplete(result, judged):
+        left = counted(result.counts.incomplete, "row", "has", "have")
+        console.note(
+            "error: IncompleteRun: {} no result. {} --allow-incomplete lets such a run "
+            "pass.".format(left, _how_to_go_on(given))
+        )
     console.event(
         "result", exit_code=code, result_dir=result.path, **reports.report_dict(result, judged)
     )

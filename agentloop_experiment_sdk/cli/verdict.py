@@ -67,6 +67,8 @@ class GateOptions:
 
         self.wanted = always or options.gate or _any_limit(options)
         self.require_delivered = not options.allow_undelivered
+        self._require_complete = not options.allow_incomplete
+        self._part = any(getattr(options, name, None) for name in ("limit", "item_id"))
         self._limits: Dict[str, Any] = {
             "min_success_rate": options.min_success_rate,
             "max_regressions": options.max_regressions,
@@ -119,6 +121,13 @@ class GateOptions:
             return None
         return gate(result, self.baseline, **self._limits)
 
+    def is_incomplete(self, result: ExperimentResult, verdict: Optional[GateResult]) -> bool:
+        """Whether rows that were to run have no result, although no gate looks at that."""
+        # rows outside the part that was asked for are none of its business
+        ended_early = result.status == "interrupted" or not self._part
+        asked = verdict is None and self._require_complete
+        return asked and ended_early and result.counts.incomplete > 0
+
     def remark(self, result: ExperimentResult, verdict: Optional[GateResult]) -> str:
         """What failed rows mean for the exit code of a run without a gate, or ""."""
         from ..report.gate import all_failed
@@ -147,7 +156,7 @@ class GateOptions:
             return exits.GATE_FAILED
         if self.require_delivered and result.counts.undelivered:
             return exits.INFRASTRUCTURE
-        return exits.OK
+        return exits.INFRASTRUCTURE if self.is_incomplete(result, verdict) else exits.OK
 
 
 def share(text: str) -> float:

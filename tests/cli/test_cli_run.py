@@ -453,6 +453,50 @@ def test_a_limit_of_the_users_own_decides_about_failed_rows(cli: Any) -> None:
     assert cli("gate", "results", "--min-success-rate", 0).code == 0
 
 
+@pytest.fixture
+def stops_after_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets every run be stopped, by no signal, when two of its rows are done."""
+    from agentloop_experiment_sdk import Experiment
+    from agentloop_experiment_sdk.run.events import AttemptDone
+
+    class Stopped(Experiment):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **dict(options, on_event=self.tell, n_workers=1))
+            self.done = 0
+
+        def tell(self, event: Any) -> None:
+            self.done += isinstance(event, AttemptDone)
+            if self.done == 2:
+                self.stop()
+
+    monkeypatch.setattr("agentloop_experiment_sdk.cli.run.Experiment", Stopped)
+
+
+def test_an_incomplete_run_is_no_success(cli: Any, stops_after_two: None) -> None:
+    run = ("run", "agent.py:slow", "--local", "sums.jsonl")
+    done = cli(*run)
+    assert load_result("results").status == "interrupted"
+    assert done.code == 3
+    left = load_result("results").counts.incomplete
+    assert 0 < left <= 4
+    assert done.err.splitlines()[-1] == (
+        "error: IncompleteRun: {} rows have no result. {} of 6 rows are done; run the same command "
+        "again to go on. --allow-incomplete lets such a run pass.".format(left, 6 - left)
+    )
+    gated = cli(*run, "--no-resume", "--gate")
+    assert gated.code == 1 and "IncompleteRun" not in gated.err
+    allowed = cli(*run, "--no-resume", "--allow-incomplete")
+    assert allowed.code == 0 and "IncompleteRun" not in allowed.err
+
+
+def test_a_part_is_complete_when_its_rows_are_done(cli: Any, stops_after_two: None) -> None:
+    run = ("run", "agent.py:slow", "--local", "sums.jsonl")
+    assert cli(*run).code == 3
+    assert cli(*run, "--limit", 1).code == 0
+    assert load_result("results").counts.incomplete > 0
+    assert cli(*run, "--item-id", 5).code == 0
+
+
 def test_some_failed_rows_are_told_and_leave_the_exit_code(cli: Any) -> None:
     done = cli("run", "agent.py:half", "--local", "sums.jsonl")
     assert done.code == 0
