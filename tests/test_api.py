@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -74,6 +75,22 @@ def test_the_function_for_one_row_after_the_other_uses_the_calling_thread(
     threads.clear()
     run_experiment(config, solution, tmp_path / "b", n_workers=2)
     assert threading.get_ident() not in threads
+
+
+def test_the_function_for_one_row_after_the_other_works_in_a_notebook(
+    local: LocalAgentLoop, tmp_path: Path
+) -> None:
+    """A cell runs in an event loop, in which ``asyncio.run`` is not allowed."""
+    config = config_over(local, ROWS)
+
+    async def ask(task: Task) -> str:
+        return answer(task)
+
+    async def cell() -> str:
+        return run_experiment(config, lambda task: asyncio.run(ask(task)), tmp_path)
+
+    record_id = asyncio.run(cell())
+    assert {row["status"] for row in local.rows(record_id)} == {"success"}
 
 
 def test_results_go_to_the_working_directory_by_default(

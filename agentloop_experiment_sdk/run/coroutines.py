@@ -6,37 +6,21 @@ import asyncio
 import contextvars
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, Deque, Dict, Optional, Set
+from typing import Any, Callable, Deque, Dict, Optional, Set
 
-from ..models import Attempt
+from ..models import Attempt, Result, SolutionOutput
 from .deadlines import Deadlines, end_late
 from .engine import Outlet, hand_over, wait_for
 from .invoke import Call, CallFacts, invoke_async
 from .loop import PROCESS_LOOP, Heartbeat, call_on
 
-if TYPE_CHECKING:
-    _Task = asyncio.Task[None]
-else:
-    _Task = asyncio.Task  # not subscriptable before Python 3.9
-
-
-class RowTask(_Task):
-    """A row on the loop of a caller, who may cancel it there.
-
-    ``asyncio.run`` does so at Ctrl-C before Python 3.11: it cancels every task of its loop. Then
-    the row did not fail; the run is over.
-    """
-
-    cancel_asked = False
-
-    def cancel(self, *args: Any, **kwargs: Any) -> bool:
-        """Ask for the end of the row."""
-        self.cancel_asked = True
-        return super().cancel(*args, **kwargs)
-
 
 class LoopEngine:
     """Async solutions on an event loop; no thread per attempt.
+
+    A row may cancel itself (time-outs and task groups do) or others, and then has failed. The
+    caller of ``arun`` may cancel what awaits it; ``asyncio.run`` cancels every task of its loop at
+    Ctrl-C before Python 3.11. Then the row did not fail: the run is over.
 
     Args:
         facts: What to call.
@@ -45,6 +29,7 @@ class LoopEngine:
         task_timeout: Seconds after which an attempt fails and is cancelled. More than ``n_workers``
             attempts that do not end when cancelled, end the run.
         loop: The loop of a caller who awaits the run; by default the process's own.
+        is_over: Whether that caller was cancelled.
     """
 
     def __init__(
@@ -54,12 +39,14 @@ class LoopEngine:
         n_workers: int,
         task_timeout: Optional[float] = None,
         loop: Optional[asyncio.AbstractEventLoop] = None,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> None:
         self._facts = facts
         self._outlet = outlet
         self._n_workers = n_workers
         self._loop = loop or PROCESS_LOOP.get(n_workers)
         self._loop_is_the_callers = loop is not None
+        self._is_over = is_over
         self._context = contextvars.copy_context()
         self._due: Deque[Attempt] = deque()
         self._running: Dict[Call, asyncio.Task[Any]] = {}
@@ -102,38 +89,46 @@ class LoopEngine:
 
     def _begin_in_context(self, attempt: Attempt) -> None:
         call = Call(self._facts, attempt)
-        task = self._task_of(call)
+        task = self._loop.create_task(self._run(call))
         task.set_name("row {} repeat {}".format(attempt.task.id, attempt.repeat_id))
         self._running[call] = task
         task.add_done_callback(lambda ended: self._ended(call, ended))
         if self._deadlines is not None:
             self._deadlines.add(call)
 
-    def _task_of(self, call: Call) -> asyncio.Task[None]:
-        if self._loop_is_the_callers:
-            return RowTask(self._run(call), loop=self._loop)
-        return self._loop.create_task(self._run(call))
-
     async def _run(self, call: Call) -> None:
         result = await invoke_async(call, self._facts.solution)
-        asked = getattr(asyncio.current_task(), "cancel_asked", False)
-        if asked and not call.was_stopped and not result.output.success and call.claim():
-            self._outlet.dropped(call.attempt, asyncio.CancelledError())
+        if self._loop_is_the_callers and not result.output.success:
+            await asyncio.sleep(0)  # a caller who was cancelled in the same turn is heard first
+        self._hand_over(call, result)
+
+    def _hand_over(self, call: Call, result: Result) -> None:
+        is_over = self._loop_is_the_callers and self._is_over()
+        if is_over and not result.output.success and call.claim():
+            self._outlet.dropped(call.attempt, None)
             self._stop()
         else:
             hand_over(self._outlet, call, result)
 
     def _ended(self, call: Call, task: asyncio.Task[Any]) -> None:
-        error: Optional[BaseException] = None
-        if not task.cancelled():
-            error = task.exception()
-        elif not call.was_stopped:
-            error = asyncio.CancelledError()
+        if task.cancelled() and not call.was_stopped:
+            self._loop.call_soon(self._was_cancelled, call)  # after the caller, as above
+            return
+        if call.claim():
+            # stopped before its first step, or ended by a KeyboardInterrupt
+            error = None if task.cancelled() else task.exception()
+            self._outlet.dropped(call.attempt, error)
+        self._forget(call)
+
+    def _was_cancelled(self, call: Call) -> None:
+        """Something outside the run cancelled a row, as a rule before its first step."""
+        message = "something that is not part of the run cancelled the row"
+        self._hand_over(call, call.result(SolutionOutput.failure("CancelledError", message)))
+        self._forget(call)
+
+    def _forget(self, call: Call) -> None:
         if self._deadlines is not None:
             self._deadlines.forget(call)
-        if call.claim():
-            # cancelled before its first step, or ended by a KeyboardInterrupt
-            self._outlet.dropped(call.attempt, error)
         with self._lock:
             self._left_behind.discard(call)
         if self._running.pop(call, None) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 
 from ..errors import ConfigurationError
 from ..solutions.call import is_async
@@ -30,6 +30,7 @@ class Workers:
         in_caller: Sync attempts may run in the calling thread (serial mode).
         task_timeout: Seconds an attempt may take, None without a limit.
         loop: The event loop of a caller who awaits the run.
+        is_over: Whether that caller was cancelled.
         cluster: The workers of a given executor, which run the attempts; then ``count`` is how many
             it holds at a time, and ``task_timeout`` is the cluster's own.
     """
@@ -38,6 +39,7 @@ class Workers:
     in_caller: bool = False
     task_timeout: Optional[float] = None
     loop: Optional[asyncio.AbstractEventLoop] = None
+    is_over: Callable[[], bool] = lambda: False
     cluster: Optional[Cluster] = None
 
 
@@ -66,10 +68,22 @@ def make_engine(solution: Any, facts: CallFacts, outlet: Outlet, workers: Worker
 
         return PoolEngine(workers.cluster, facts.record_id, outlet, workers.count)
     if is_async(solution):
-        return LoopEngine(facts, outlet, workers.count, workers.task_timeout, workers.loop)
-    if workers.in_caller and workers.count == 1 and workers.task_timeout is None:
+        return LoopEngine(
+            facts, outlet, workers.count, workers.task_timeout, workers.loop, workers.is_over
+        )
+    serial = workers.in_caller and workers.count == 1 and workers.task_timeout is None
+    if serial and not _runs_a_loop():  # where one runs, no solution could use asyncio.run
         return CallerEngine(facts, outlet)
     return ThreadEngine(facts, outlet, workers.count, workers.task_timeout)
+
+
+def _runs_a_loop() -> bool:
+    """Whether the calling thread runs an event loop, as a notebook's does."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def check_loop(solution: Any) -> None:

@@ -219,7 +219,12 @@ class ExperimentRun:
         writers = WriterPool(self._writer(opened), flow.written, settings.n_workers, flow.pace)
         facts = CallFacts(self._prepared, record_id, self._task_facts(), flow.starts.on_refusal)
         workers = Workers(
-            settings.n_workers, settings.serial, settings.task_timeout, loop, self._cluster
+            settings.n_workers,
+            settings.serial,
+            settings.task_timeout,
+            loop,
+            lambda: self._stop_asked,
+            self._cluster,
         )
         engine = make_engine(self._solution, facts, flow.outlet(writers), workers)
         scorer = self._scorer(directory, opened.tasks)

@@ -6,7 +6,6 @@ only here is the state of the run changed.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import queue
 import threading
@@ -239,9 +238,7 @@ class Flow:
                 self._state.in_flight -= 1
                 self.starts.dropped(message.attempt)
                 if message.error is not None:
-                    # the caller cancelled what awaits the run: the same as stop()
-                    cancelled = isinstance(message.error, asyncio.CancelledError)
-                    self._begin_stop(None if cancelled else message.error)
+                    self._begin_stop(message.error)
             elif isinstance(message, Undeliverable):
                 self._note_undeliverable(message)
             elif isinstance(message, Scored):

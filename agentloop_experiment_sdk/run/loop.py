@@ -17,6 +17,8 @@ from typing import Any, Awaitable, Callable, ContextManager, List, Optional
 
 logger = logging.getLogger(__name__)
 
+_SLICE_S = 0.2
+
 
 class DaemonThreadExecutor(concurrent.futures.ThreadPoolExecutor):
     """The loop's default executor (``to_thread``) on daemon threads.
@@ -148,6 +150,10 @@ def awaiter(
         future = asyncio.run_coroutine_threadsafe(_as_coroutine(awaitable), loop())
         try:
             with on_cancel(future.cancel):
+                ended = threading.Event()
+                future.add_done_callback(lambda _: ended.set())
+                while not ended.wait(_SLICE_S):
+                    pass  # a signal that came just before a wait without end would not be seen
                 return future.result()
         finally:
             # after an interrupt it must not go on alone; nothing happens to one that is done

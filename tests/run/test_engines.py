@@ -21,6 +21,7 @@ from agentloop_experiment_sdk.models import Attempt, Result, SolutionOutput, Tas
 from agentloop_experiment_sdk.run.engine import Outlet
 from agentloop_experiment_sdk.run.executor import Workers, make_engine
 from agentloop_experiment_sdk.run.invoke import Call, CallFacts
+from agentloop_experiment_sdk.run.loop import PROCESS_LOOP
 from agentloop_experiment_sdk.run.single import call_solution
 from agentloop_experiment_sdk.scope import current_scope
 from agentloop_experiment_sdk.solutions.call import prepare
@@ -41,6 +42,7 @@ class Bench:
         in_caller: bool = False,
         task_timeout: Optional[float] = None,
         loop: Any = None,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> None:
         self.results: List[Result] = []
         self.dropped: List[Tuple[Attempt, Optional[BaseException]]] = []
@@ -48,7 +50,7 @@ class Bench:
         self.finished = threading.Event()
         self._lock = threading.Lock()
         outlet = Outlet(self._took, self._dropped)
-        workers = Workers(count, in_caller, task_timeout, loop)
+        workers = Workers(count, in_caller, task_timeout, loop, is_over)
         self.engine = make_engine(solution, CallFacts(prepare(solution)), outlet, workers)
 
     def _took(self, result: Result) -> None:
@@ -368,7 +370,7 @@ def test_an_interrupt_of_the_caller_cancels_what_its_row_awaits() -> None:
 
     def interrupt() -> None:
         assert begun.wait(CAP_S)
-        wait_until(lambda: "result" in stack(main))
+        wait_until(lambda: "wait" in stack(main))
         os.kill(os.getpid(), signal.SIGINT)
 
     main = threading.get_ident()
@@ -724,32 +726,89 @@ def test_rows_run_on_a_given_loop() -> None:
     assert outputs == [loop_id] * 3
 
 
-def test_rows_that_the_caller_cancels_on_his_loop_have_not_failed() -> None:
+def _cancel_all_others() -> None:
+    """As asyncio.run does it at Ctrl-C before Python 3.11."""
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:  # type: ignore[arg-type]
+        task.cancel()
+
+
+async def _cancelled_on_the_callers_loop(over: List[int]) -> Bench:
     async def solution(task: Task) -> str:
         if task.input["n"] == 0:
             return "quick"
         if task.input["n"] == 1:
             raise asyncio.CancelledError  # of its own accord: a failure of the row
-        await asyncio.sleep(CAP_S)
-        return "never"
+        await asyncio.sleep(CAP_S if task.input["n"] < 4 else 0)
+        return "slow"
+
+    loop = asyncio.get_running_loop()
+    bench = Bench(solution, 2, loop=loop, is_over=lambda: bool(over))
+    bench.submit(6)
+    while len(bench.results) < 2:
+        await asyncio.sleep(0.001)
+    _cancel_all_others()
+    return bench
+
+
+def test_rows_that_end_with_the_caller_on_his_loop_have_not_failed() -> None:
+    over: List[int] = []
 
     async def main() -> Bench:
-        bench = Bench(solution, 2, loop=asyncio.get_running_loop())
-        bench.submit(6)
-        while len(bench.results) < 2:
-            await asyncio.sleep(0.001)
-        # as asyncio.run does it at Ctrl-C before Python 3.11
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:  # type: ignore[arg-type]
-            task.cancel()
+        bench = await _cancelled_on_the_callers_loop(over)
+        over.append(1)  # in the same turn of the loop
         while len(bench.dropped) < 4:
             await asyncio.sleep(0.001)
         bench.engine.close()
         return bench
 
     bench = asyncio.run(main())
-    assert sorted(map(str, bench.errors)) == ["CancelledError", "None"]
-    errors = [error for _, error in bench.dropped if error is not None]
-    assert errors and all(isinstance(error, asyncio.CancelledError) for error in errors)
+    assert [error for _, error in bench.dropped] == [None] * 4
+    assert len(bench.results) == 2
+
+
+def test_rows_that_somebody_else_cancels_on_the_callers_loop_have_failed() -> None:
+    async def main() -> Bench:
+        bench = await _cancelled_on_the_callers_loop([])
+        while len(bench.results) < 6:
+            await asyncio.sleep(0.001)
+        bench.engine.close()
+        return bench
+
+    bench = asyncio.run(main())
+    assert bench.dropped == []
+    outputs = [result.output for result in bench.results]
+    failed = [output.meta["error_type"] for output in outputs if not output.success]
+    assert failed == ["CancelledError"] * 3
+    assert sum(output.success for output in outputs) == 3
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["the callers loop", "the process loop"])
+def test_a_row_that_cancels_all_tasks_of_its_loop_does_not_end_the_run(given: bool) -> None:
+    async def solution(task: Task) -> str:
+        if task.input["n"] == 0:
+            me = asyncio.current_task()
+            for other in asyncio.all_tasks():
+                if other is not me and other.get_name().startswith("row "):
+                    other.cancel()
+        await asyncio.sleep(0)
+        return "done"
+
+    async def main() -> Bench:
+        bench = Bench(solution, 3, loop=asyncio.get_running_loop() if given else None)
+        all_there = threading.Event()
+        if not given:  # else nothing begins before the next await
+            PROCESS_LOOP.get(1).call_soon_threadsafe(all_there.wait, CAP_S)
+        bench.submit(6)
+        all_there.set()
+        while len(bench.results) < 6 and not bench.dropped:
+            await asyncio.sleep(0.001)
+        bench.engine.close()
+        return bench
+
+    bench = asyncio.run(main())
+    assert bench.dropped == []
+    messages = [result.output.meta.get("error_type") for result in bench.results]
+    assert messages.count("CancelledError") == 2 and messages.count(None) == 4
 
 
 def test_a_loop_closed_under_the_run_drops_its_rows() -> None:

@@ -496,7 +496,7 @@ def test_cancelling_arun_equals_stop(
     assert_the_rest_runs(local, config, tmp_path, 40)
 
 
-def test_rows_that_the_caller_cancels_on_his_loop_end_the_run_as_stop_does(
+def test_a_caller_who_cancels_every_task_of_his_loop_ends_the_run_as_stop_does(
     local: LocalAgentLoop, tmp_path: Path
 ) -> None:
     config = config_for(local, 30)
@@ -509,17 +509,19 @@ def test_rows_that_the_caller_cancels_on_his_loop_end_the_run_as_stop_does(
         await asyncio.sleep(CAP_S)
         return "never"
 
-    async def main() -> Any:
+    async def main() -> None:
         experiment = Experiment(config, solution, tmp_path, n_workers=2)
         running = asyncio.ensure_future(experiment.arun())
         while not begun.is_set() or not solutions(tmp_path):
             await asyncio.sleep(0.005)
+        # rows first: what awaits the run hears of it in the same turn of the loop
         for task in asyncio.all_tasks() - {asyncio.current_task(), running}:  # type: ignore[arg-type]
             task.cancel()
-        return await running
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
 
-    result = asyncio.run(main())
-    assert result.status == "interrupted"
+    asyncio.run(main())
     assert assert_put_in_order(local, tmp_path, 30) == 1
     assert_the_rest_runs(local, config, tmp_path, 30)
 
@@ -639,3 +641,28 @@ def test_ctrl_c_just_after_the_record_was_opened_leaves_it_failed(
     assert meta_of(tmp_path)["status"] == "interrupted"
     assert counters(local, record_id)["totalTasks"] == 3
     assert_the_rest_runs(local, config, tmp_path, 3)
+
+
+def test_a_row_that_runs_out_of_its_own_time_fails_and_does_not_end_an_awaited_run(
+    local: LocalAgentLoop, tmp_path: Path
+) -> None:
+    config = config_for(local, 12)
+
+    async def cancels_itself(task: Task) -> str:
+        me = asyncio.current_task()
+        assert me is not None
+        if task.input["id"] == "3":  # as asyncio.timeout and task groups do it
+            asyncio.get_running_loop().call_soon(me.cancel)
+            try:
+                await asyncio.sleep(CAP_S)
+            except asyncio.CancelledError:
+                raise ValueError("too late") from None
+        if task.input["id"] == "4":
+            me.cancel()
+        await asyncio.sleep(0)
+        return answer(task)
+
+    result = asyncio.run(Experiment(config, cancels_itself, tmp_path, n_workers=3).arun())
+    assert (result.status, result.counts.succeeded, result.counts.failed) == ("completed", 10, 2)
+    (record_id,) = local.records()
+    assert counters(local, record_id) == completed(12, 2)
