@@ -36,7 +36,7 @@ class Experiment:
             many the agent bears: it begins with the lower number, runs more while that does no
             harm, and fewer after 429, 503 and the like, and when answers take twice as long.
             ``"auto"`` is the range from 1 to 64, beginning with 4.
-        serial: With one worker, run a sync solution in the calling thread, unless that runs an event loop.
+        serial: With one worker, run a sync solution in the calling thread, if that runs no loop.
         resume: None goes on with an earlier run of the same experiment in ``result_dir`` and moves
             any other one to ``history/``; True demands that there is one to go on with; False
             always starts afresh.

@@ -6,6 +6,7 @@ only here is the state of the run changed.
 
 from __future__ import annotations
 
+import errno
 import logging
 import queue
 import threading
@@ -36,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 RUNNING_GRACE_S = 2.0
 _BATCH = 512
+_NO_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 _TICK_S = 0.05
 
 
@@ -51,6 +53,7 @@ class _State:
     undeliverable: Dict[Key, str] = field(default_factory=dict)
     retrying: Dict[Key, Saved] = field(default_factory=dict)
     done_here: int = 0
+    journal_lost: bool = False
 
 
 class Flow:
@@ -185,17 +188,9 @@ class Flow:
         counts = self._tally.counts
         took = max(self._clock() - self._began, 1e-9)
         rate = self._state.done_here / took
-        left = counts.total - counts.done
-        return Progress(
-            counts.total,
-            counts.succeeded,
-            counts.failed,
-            counts.skipped,
-            self._delivered,
-            rate,
-            left / rate if rate else None,
-            self.starts.limit,
-        )
+        eta = (counts.total - counts.done) / rate if rate else None
+        done = (counts.total, counts.succeeded, counts.failed, counts.skipped)
+        return Progress(*done, self._delivered, rate, eta, self.starts.limit)
 
     def _is_executing(self) -> bool:
         state = self._state
@@ -253,11 +248,11 @@ class Flow:
         written = [(item.result, item.saved, item.seconds) for item in messages if item.saved]
         for message in messages:
             if message.error is not None:
-                self._begin_stop(unwritable(self._directory.path, message.error))
+                self._cannot_write(message.error)
         try:
             self._directory.note_saved([row[1] for row in written], fsync=self._settings.fsync)
         except OSError as error:
-            self._begin_stop(unwritable(self._directory.path, error))
+            self._cannot_write(error, journal=True)
             return
         for result, saved, seconds in written:
             self.pace.settled(saved, seconds)
@@ -298,7 +293,7 @@ class Flow:
 
     def _take_scores(self, message: Scored) -> None:
         if message.error is not None:
-            self._begin_stop(unwritable(self._directory.path, message.error))
+            self._cannot_write(message.error)
         elif message.saved.key not in self._in_sls:
             self._dispatch.send(message.saved, None, message.scores)
 
@@ -319,10 +314,17 @@ class Flow:
             self._directory.note_delivered(keys, record_id, fsync=self._settings.fsync)
         except OSError as error:
             # the rows are in SLS; without the line they are sent once more by the next run
-            self._begin_stop(unwritable(self._directory.path, error))
+            self._cannot_write(error, journal=True)
             return
         self._delivered += len(rows)
         self._tell(RowsDelivered(len(rows)))
+
+    def _cannot_write(self, error: BaseException, journal: bool = False) -> None:
+        """End the run, and send no row more that could not be noted as sent: it would be doubled."""
+        if journal or getattr(error, "errno", None) in _NO_DISK:
+            self._state.journal_lost = True
+            self._dispatch.delivery.close()
+        self._begin_stop(unwritable(self._directory.path, error))
 
     def _note_undeliverable(self, message: Undeliverable) -> None:
         self._state.undeliverable[message.row.saved.key] = message.reason
@@ -366,7 +368,7 @@ class Flow:
         delivery.drain()
         patience = self._settings.drain_timeout
         notice = DrainNotice(self._directory.path, patience, self._clock)
-        while not delivery.is_drained(patience):
+        while not self._state.journal_lost and not delivery.is_drained(patience):
             notice.tell(delivery)
             if self._state.stopping and self._stop_time_is_up():
                 break

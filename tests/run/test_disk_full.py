@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -83,7 +84,9 @@ def test_a_full_disk_is_a_clear_error_and_the_next_run_goes_on(
     result = run(config, solution, kept)
     assert result.record_id == record_id and len(calls) == ROWS - answered
     assert counters(local, record_id) == completed(ROWS)
-    assert {row["dataset.id"] for row in local.rows()} == {str(n) for n in range(ROWS)}
+    # each row once: none was sent that nobody could note as sent
+    sent = sorted(int(row["dataset.id"]) for row in local.rows())
+    assert sent == list(range(ROWS))
     assert not list(kept.rglob("*.tmp"))
 
 
@@ -133,6 +136,39 @@ def test_a_disk_that_fills_up_at_any_write_is_the_same_error(
     result = run(config, lambda task: "fine", tmp_path)
     assert counters(local, result.record_id) == completed(5)
     assert {row["dataset.id"] for row in local.rows(result.record_id)} == set("01234")
+
+
+@pytest.mark.parametrize("fills", ["note_saved", "save"])
+def test_no_row_is_sent_once_the_disk_is_full(
+    local: LocalAgentLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fills: str
+) -> None:
+    from agentloop_experiment_sdk.results.attempts import AttemptWriter
+    from agentloop_experiment_sdk.results.directory import ResultsDirectory
+
+    config = config_for(local, 40)
+    kind: Any = AttemptWriter if fills == "save" else ResultsDirectory
+    plain, is_full = getattr(kind, fills), threading.Event()
+
+    def write(*args: Any, **kwargs: Any) -> Any:
+        return full() if is_full.is_set() else plain(*args, **kwargs)
+
+    def acknowledge(*_args: Any, **_kwargs: Any) -> None:
+        raise AssertionError("a row was sent")
+
+    def solution(task: Task) -> str:
+        if task.input["id"] == "20":
+            is_full.set()
+        return "fine"
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kind, fills, write)
+        patched.setattr(ResultsDirectory, "note_delivered", acknowledge)
+        with pytest.raises(ResultsDirectoryError, match="No space left on device"):
+            run(config, solution, tmp_path)
+    answered = load_result(tmp_path).counts
+    assert 0 < answered.succeeded == answered.undelivered
+    run(config, lambda task: "fine", tmp_path)
+    assert sorted(int(row["dataset.id"]) for row in local.rows()) == list(range(40))
 
 
 def test_a_disk_that_is_full_when_nothing_is_left_to_do_is_an_error_too(
