@@ -46,7 +46,8 @@ class Counts:
         succeeded, failed: Rows that the agent answered, or failed to.
         skipped: Conversations without turns; outside every rate.
         incomplete: Rows without a result yet.
-        undelivered: Done rows that SLS has not acknowledged under the run's record.
+        undelivered: Done rows that SLS has not acknowledged under the run's record; also those
+            that left the run (changed dataset rows, fewer repeats) before they were delivered.
         stale: Task folders of rows that changed in or left the dataset; not counted above.
     """
 
@@ -141,7 +142,8 @@ class ExperimentResult:
             failed=by_status["failed"],
             skipped=by_status["skipped"],
             incomplete=self._stored.expected - done,
-            undelivered=sum(1 for head in self.heads if head.delivered is False),
+            undelivered=self._stored.left_behind
+            + sum(1 for head in self.heads if head.delivered is False),
             stale=len(self._stored.stale),
         )
 

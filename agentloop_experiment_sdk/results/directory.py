@@ -260,11 +260,21 @@ class ResultsDirectory:
             self.state.delivered[key] = (number, record_id)
 
     def undelivered(self, record_id: str) -> List[Saved]:
-        """The done attempts whose row SLS has not acknowledged under ``record_id``."""
+        """The done attempts whose row SLS has not acknowledged under ``record_id``.
+
+        Those, too, that left the run before SLS had their row: it ran with more repeats, or the
+        dataset's row has changed since.
+        """
         state = self.state
-        return [
+        due = [
             saved for key, saved in state.saved.items() if not state.is_delivered(key, record_id)
         ]
+        left = JournalState(self._journaled, state.delivered).left_behind(state.saved)
+        return due + [saved for saved in left if self.holds(saved)]
+
+    def holds(self, saved: Saved) -> bool:
+        """Whether the answer that a journal entry speaks of is there, and whole."""
+        return all(map(places.is_one_name, saved.key)) and self._size(saved.key) == saved.size
 
     def stale_folders(self, tasks: Sequence[Task]) -> List[str]:
         """Task folders of rows that changed or left the plan."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Container, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 from .. import jsontext
 from .layout import open_regular, write_atomically
@@ -69,6 +69,14 @@ class JournalState:
         """Whether the newest saved attempt of ``key`` is in SLS under ``record_id``."""
         saved = self.saved.get(key)
         return saved is not None and self.delivered.get(key) == (saved.number, record_id)
+
+    def left_behind(self, present: Container[Key]) -> List[Saved]:
+        """The saved attempts outside ``present`` that were never delivered under any record."""
+        return [
+            saved
+            for key, saved in self.saved.items()
+            if key not in present and self.delivered.get(key, (0, ""))[0] != saved.number
+        ]
 
 
 def saved_line(saved: Saved) -> bytes:

@@ -60,7 +60,28 @@ def read_results(path: Union[str, "os.PathLike[str]"]) -> StoredResults:
     journal = _journal(root)
     rows = tuple(_Reading(root, meta, journal, listed is None).rows(tasks))
     expected = _expected(meta, tasks, rows, listed is None)
-    return StoredResults(root, meta, tuple(tasks), tuple(stale), journal, expected, rows)
+    left_behind = _left_behind(root, meta, journal, rows)
+    return StoredResults(
+        root, meta, tuple(tasks), tuple(stale), journal, expected, rows, left_behind
+    )
+
+
+def _left_behind(
+    root: str, meta: Mapping[str, Any], journal: JournalState, rows: Sequence[ResultRow]
+) -> int:
+    """Rows that left the run before they were delivered, and are still owed to SLS."""
+    if "format_version" not in meta:
+        return 0
+    left = journal.left_behind({row.key for row in rows})
+    return sum(1 for saved in left if _is_whole(root, saved))
+
+
+def _is_whole(root: str, saved: Saved) -> bool:
+    path = os.path.join(layout.attempt_folder(root, *saved.key), layout.SOLUTION_FILE)
+    try:
+        return all(map(places.is_one_name, saved.key)) and os.stat(path).st_size == saved.size
+    except OSError:
+        return False
 
 
 def _journal(root: str) -> JournalState:

@@ -141,6 +141,8 @@ class StoredResults:
         stale: Task folders whose rows changed in or left the dataset; they are not counted.
         journal: What the journal adds up to.
         expected: How many rows the run has when it is complete.
+        left_behind: Rows that are no part of the run any more, but were not delivered while they
+            were: those of changed dataset rows, and of repeats that a later run had fewer of.
     """
 
     path: str
@@ -150,6 +152,7 @@ class StoredResults:
     journal: JournalState
     expected: int
     _rows: Tuple[ResultRow, ...] = dataclasses.field(repr=False)
+    left_behind: int = 0
 
     @property
     def record_id(self) -> str:

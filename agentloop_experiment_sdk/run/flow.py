@@ -320,7 +320,7 @@ class Flow:
         self._tell(RowsDelivered(len(rows)))
 
     def _cannot_write(self, error: BaseException, journal: bool = False) -> None:
-        """End the run, and send no row more that could not be noted as sent: it would be doubled."""
+        """End the run, and send no row that could not be noted as sent: it would be doubled."""
         if journal or getattr(error, "errno", None) in _NO_DISK:
             self._state.journal_lost = True
             self._dispatch.delivery.close()

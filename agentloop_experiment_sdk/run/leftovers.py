@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Iterable, List, Optional, Sequence
 
+from ..lines import counted
 from ..models import Attempt
 from ..results.directory import ResultsDirectory
 from ..results.journal import Saved
 from .scoring import Scorer
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,13 @@ def leftovers(
     """
     again = {attempt.key for attempt in due}
     undelivered = [saved for saved in directory.undelivered(record_id) if saved.key not in again]
+    left = [saved for saved in undelivered if saved.key not in directory.state.saved]
+    if left:
+        logger.warning(
+            "%s no part of this run (changed dataset rows, fewer repeats) and not delivered yet; "
+            "sent now.",
+            counted(len(left), "answer", "is", "are"),
+        )
     if scorer is None:
         return Leftovers(undelivered, [])
     known = again.union(saved.key for saved in undelivered)

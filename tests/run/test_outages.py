@@ -16,6 +16,7 @@ from run_support import (
     completed,
     config_for,
     counters,
+    item_rows,
     items,
     journal,
     meta_of,
@@ -351,3 +352,62 @@ def test_a_full_disk_while_delivering_is_an_error_and_leaves_the_record_alone(
     assert deliver(tmp_path, config).delivered == 3
     record = local.record(meta_of(tmp_path)["record_id"])
     assert record["status"] == "completed", "delivering does not fail a record"
+
+
+# ------------------------------------------- answers that left the run undelivered
+
+
+@pytest.mark.parametrize("by", ["run", "deliver"])
+def test_undelivered_answers_of_repeats_that_a_later_run_lacks_are_still_sent(
+    local: LocalAgentLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture, by: str
+) -> None:
+    config = undelivered_run(local, tmp_path, n_repeat=3)
+    if by == "deliver":
+        with local.faults.fail("PutLogs", 401, "Unauthorized"):
+            result = run(config, answer, tmp_path)
+        assert (result.counts.total, result.counts.undelivered) == (3, 9)
+        assert deliver(tmp_path, config).delivered == 9
+    else:
+        assert run(config, answer, tmp_path).counts.undelivered == 0
+    assert "6 answers are no part of this run" in caplog.text
+    rows = Counter((row["task_id"], row["repeat_id"]) for row in local.rows())
+    assert len(rows) == 9 and set(rows.values()) == {1}
+    assert deliver(tmp_path, config).delivered == 0
+    (record_id,) = local.records()
+    assert counters(local, record_id) == completed(3)
+
+
+def test_undelivered_answers_of_rows_that_changed_since_are_still_sent(
+    local: LocalAgentLoop, tmp_path: Path
+) -> None:
+    config = undelivered_run(local, tmp_path)
+    changed = [{"id": str(n), "q": "changed" if n == 1 else "question " + str(n)} for n in range(2)]
+    local.load_dataset(changed, "dataset", replace=True)
+    assert run(config, answer, tmp_path).counts.undelivered == 0
+    asked = Counter(row["dataset.q"] for row in local.rows())
+    assert asked == {"question 0": 1, "question 1": 1, "question 2": 1, "changed": 1}
+    assert run(config, answer, tmp_path).counts.total == 2 and len(local.rows()) == 4
+
+
+def test_answers_that_left_the_run_after_they_were_delivered_are_not_sent_again(
+    local: LocalAgentLoop, tmp_path: Path
+) -> None:
+    config = config_for(local)
+    run(config, answer, tmp_path, n_repeat=2)
+    local.load_dataset([*item_rows(3), {"id": "3", "q": "new"}], "dataset", replace=True)
+    local.faults.refuse_reopen()
+    result = run(config, answer, tmp_path)  # under a new record
+    assert len(local.records()) == 2
+    assert len(local.rows(result.record_id)) == 4 and result.counts.undelivered == 0
+
+
+def test_an_answer_that_is_gone_is_not_owed(local: LocalAgentLoop, tmp_path: Path) -> None:
+    config = undelivered_run(local, tmp_path, n_repeat=2)
+    (tmp_path / str(local_task(tmp_path)) / "1" / "solution.json").unlink()
+    assert run(config, answer, tmp_path).counts.undelivered == 0
+    assert len(local.rows()) == 5
+
+
+def local_task(path: Path) -> str:
+    """The id of one of the directory's tasks."""
+    return min(entry.name for entry in path.iterdir() if entry.is_dir() and entry.name != "history")
