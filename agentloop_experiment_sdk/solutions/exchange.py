@@ -23,7 +23,7 @@ from .outcome import CallRecord, answered, unanswered
 from .reading import Content, discard, is_stream, read_stream, read_whole
 from .redact import redact_url, secret_values
 from .refusals import retry_after
-from .request import IDEMPOTENT_METHODS, WireRequest, asked, prepare, redirected
+from .request import IDEMPOTENT_METHODS, WireRequest, asked, location_text, prepare, redirected
 from .stream import StreamAnswer
 from .transport import Exchange, Transport
 from .usage import UsageMeter
@@ -164,7 +164,7 @@ def _follow(call: _Call) -> Exchange:
     while True:
         exchange = _attempt(call)
         response = exchange.response
-        location = response.headers.get("location")
+        location = location_text(response.headers.get("location", ""))
         if response.status not in _FOLLOWED or not location:
             return exchange
         discard(exchange)

@@ -18,6 +18,8 @@ _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _STATUS_LINE = re.compile(r"HTTP/([0-9]+)\.([0-9]+)[ \t]+([1-9][0-9]{2})(?:[ \t]+(.*))?")
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,16}")
 _BODILESS = frozenset((204, 304))
+# all that may surround a value; str.strip would take bytes of UTF-8 too, as A0 in that of "à"
+_SPACE = " \t\r"
 
 
 class MalformedMessage(ValueError):
@@ -67,7 +69,7 @@ def head_end(data: bytes, searched: int = 0) -> int:
 
 
 def parse_head(data: bytes) -> Head:
-    """The head of an answer, from its first byte to the blank line.
+    """The head of an answer, from its first byte to the blank line; each byte is a character.
 
     Folded lines are joined and lines that are no header are passed over, as browsers do.
 
@@ -89,13 +91,14 @@ def _headers(lines: List[str]) -> Dict[str, str]:
     last = ""
     for line in lines:
         if line[:1] in (" ", "\t"):
-            if last and line.strip():
-                headers[last] = "{} {}".format(headers[last], line.strip()).strip()
+            text = line.strip(_SPACE)
+            if last and text:
+                headers[last] = "{} {}".format(headers[last], text).strip(_SPACE)
             continue
         name, colon, value = line.partition(":")
         last = name.strip().lower() if colon else ""
         if last:
-            text = value.strip()
+            text = value.strip(_SPACE)
             headers[last] = "{}, {}".format(headers[last], text) if last in headers else text
     return headers
 

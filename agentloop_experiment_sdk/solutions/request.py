@@ -30,6 +30,7 @@ _BODY_HEADERS = frozenset(("content-type", "content-encoding", "content-language
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _BAD_VALUE = re.compile(r"[\x00\r\n]")
 _STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_NO_ASCII = re.compile(r"[^\x00-\x7f]+")
 _PATH_SAFE = "!$&'()*+,;=:@/%~[]"
 _QUERY_SAFE = _PATH_SAFE + "?"
 
@@ -238,6 +239,17 @@ def origin_of(url: str) -> Origin:
     return Origin(parts.scheme, host, port)
 
 
+def location_text(header: str) -> str:
+    """The URL of a Location header, of which each character is a byte.
+
+    RFC 9110 wants ASCII, browsers bear with more: UTF-8 is read, bytes that are none stay bytes.
+    """
+    try:
+        return header.encode("latin-1").decode("utf-8")
+    except UnicodeError:
+        return _NO_ASCII.sub(lambda byte: quote(byte.group(), encoding="latin-1"), header)
+
+
 def redirected(request: WireRequest, status: int, location: str) -> WireRequest:
     """The request that follows a redirect to ``location`` (RFC 9110 15.4, Fetch 4.4).
 
@@ -248,7 +260,7 @@ def redirected(request: WireRequest, status: int, location: str) -> WireRequest:
     Raises:
         ValueError: The location is no http or https URL.
     """
-    url = urljoin(request.url, clean_text(location.strip()))
+    url = urljoin(request.url, clean_text(location))
     origin, target, _ = _split_url(url)
     headers = dict(request.headers)
     method, body = request.method, request.body

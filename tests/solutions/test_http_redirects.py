@@ -130,6 +130,45 @@ def test_a_location_is_resolved_against_the_request(location: str, url: str) -> 
     assert redirect_to(location) == url
 
 
+@pytest.mark.parametrize(
+    "location, target",
+    [
+        ("/é€".encode(), "/%C3%A9%E2%82%AC"),
+        ("/%C3%A9?q=é".encode(), "/%C3%A9?q=%C3%A9"),
+        ("/Å".encode(), "/%C3%85"),  # its bytes end in 85 and A0, which are blank in latin-1
+        ("/à".encode(), "/%C3%A0"),
+        ("/caf\xe9 ?q=%41\xff".encode("latin-1"), "/caf%E9%20?q=%41%FF"),
+    ],
+)
+def test_a_location_beyond_ascii_leads_where_it_leads_a_browser(
+    location: bytes, target: str
+) -> None:
+    def handler(request: Request, reply: Reply) -> None:
+        if request.target == "/begin":
+            reply.send(
+                b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: %s\r\n\r\n" % location
+            )
+            reply.keep = True
+        else:
+            answer_ok(request, reply)
+
+    with RawServer(handler) as server:
+        output = http_solution_with(server.url("/begin"), method="GET", timeout=CAP)(a_task())
+        assert output.success, output
+        assert server.requests[1].target == target
+
+
+def test_a_location_in_utf8_is_recorded_as_it_reads() -> None:
+    def handler(request: Request, reply: Reply) -> None:
+        if request.target == "/begin":
+            redirecting(307, "/天气")(request, reply)
+        else:
+            answer_ok(request, reply)
+
+    output = call(handler, path="/begin")
+    assert output.meta["http"]["redirects"] == [{"status": 307, "location": "/天气"}]
+
+
 def test_another_port_or_scheme_is_another_origin() -> None:
     spec = HttpRequestSpec("https://h.example/", headers={"Authorization": "x"})
     for location in ("http://h.example/", "https://h.example:444/", "https://o.example/"):

@@ -77,6 +77,11 @@ def test_status_and_reason(line: str, status: int, reason: str) -> None:
     assert (found.status, found.reason) == (status, reason)
 
 
+def test_bytes_that_only_latin_1_calls_blank_stay_in_a_value() -> None:
+    found = head("A: \t\x85a\xa0 \r\nB: b\r\n \xa0")
+    assert found.headers == {"a": "\x85a\xa0", "b": "b \xa0"}
+
+
 @pytest.mark.parametrize("line", ["HTTP/1.1", "HTTP/1.1 abc", "HTTP/1.1 20", "HTTP/one 200 OK"])
 def test_a_bad_status_line_is_refused(line: str) -> None:
     with pytest.raises(MalformedMessage, match="status line"):
