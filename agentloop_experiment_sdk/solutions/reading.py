@@ -90,7 +90,7 @@ def _take_events(
             if answer.ended:
                 _read_to_end(exchange)
                 return
-    last = last_event(parser, framed=not response.ends_with_connection)
+    last = last_event(parser, not response.ends_with_connection, options.end_mark)
     if last is not None:
         answer.take(last)
 

@@ -177,14 +177,22 @@ def _failure_details(value: Any) -> Any:
     return value
 
 
-def last_event(parser: SseParser, framed: bool) -> Optional[ServerSentEvent]:
+def last_event(
+    parser: SseParser, framed: bool, end_mark: Optional[str] = None
+) -> Optional[ServerSentEvent]:
     """The event that a stream ended within, if it can be trusted to be whole.
 
     The standard drops it, users behind proxies lose their last words: it is kept if the HTTP
-    message is provably complete (``framed``), its last line was ended, or its data is JSON.
+    message is provably complete (``framed``), its last line was ended, or its data is JSON,
+    ``[DONE]`` or the end mark.
     """
     cut = parser.within_line and not framed
     event = parser.end()
     if event is None or not cut:
         return event
-    return event if not isinstance(_parsed(event.data), str) else None
+    is_whole = event.data in (DONE, end_mark) or _is_json(event.data)
+    return event if is_whole else None
+
+
+def _is_json(data: str) -> bool:
+    return _parsed(data) is not data  # a JSON string is parsed to another one

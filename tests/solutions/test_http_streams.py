@@ -82,7 +82,9 @@ def test_a_stream_that_ends_with_its_connection_is_complete() -> None:
     assert call(handler, chunk_extractor=t).output == "ok"
 
 
-def ended_within(rest: str, framed: bool, extractor: Any = t) -> SolutionOutput:
+def ended_within(
+    rest: str, framed: bool, extractor: Any = t, end_mark: Any = None
+) -> SolutionOutput:
     body = event({"t": "A"} if extractor else "A") + rest
 
     def handler(request: Request, reply: Reply) -> None:
@@ -92,7 +94,7 @@ def ended_within(rest: str, framed: bool, extractor: Any = t) -> SolutionOutput:
             reply.head(Content_Type="text/event-stream")
             reply.send(body.encode("utf-8"))
 
-    return call(handler, chunk_extractor=extractor)
+    return call(handler, chunk_extractor=extractor, end_mark=end_mark)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +107,8 @@ def ended_within(rest: str, framed: bool, extractor: Any = t) -> SolutionOutput:
         ("data: B", True, None, "AB"),
         ("data: B", False, None, "A"),
         ("data: B\n", False, None, "AB"),
+        ('data: "B"', False, lambda value: value if isinstance(value, str) else value["t"], "AB"),
+        ('data: "B', False, lambda value: value if isinstance(value, str) else value["t"], "A"),
         ("event: x\n", True, None, "A"),
     ],
 )
@@ -114,6 +118,44 @@ def test_a_last_event_without_blank_line_is_kept_where_it_is_surely_whole(
     output = ended_within(rest, framed, extractor)
     assert output.success
     assert output.output == text
+
+
+def text_or_nothing(value: Any) -> Any:
+    return value["t"] if isinstance(value, dict) else None
+
+
+@pytest.mark.parametrize(
+    "rest, mark",
+    [
+        ("data: [DONE]", "[DONE]"),
+        ("data:[DONE]", "[DONE]"),
+        ("id: 7\ndata: [DONE]", "[DONE]"),
+        ("event: end\ndata: [DONE]", "end"),
+        ('event: done\ndata: "[DONE]"', "done"),
+        ("data: THE END", "THE END"),
+    ],
+)
+def test_an_end_mark_that_the_connection_ends_behind_is_the_end(rest: str, mark: str) -> None:
+    output = ended_within(rest, False, text_or_nothing, mark)
+    assert output.success, output
+    assert output.output == "A"
+
+
+@pytest.mark.parametrize(
+    "rest, mark",
+    [
+        ("data: [DON", "[DONE]"),
+        ("data: [DONE] ", "[DONE]"),
+        ("data: say\ndata: [DONE]", "[DONE]"),
+        ("data: THE", "THE END"),
+        ("data: [DONE]", "THE END"),
+        ("event: [DONE]", "[DONE]"),
+    ],
+)
+def test_an_end_mark_that_did_not_arrive_whole_is_none(rest: str, mark: str) -> None:
+    output = ended_within(rest, False, text_or_nothing, mark)
+    assert output.meta["error_type"] == "IncompleteResponse"
+    assert output.output == "A"
 
 
 def test_done_ends_the_stream_only_as_the_whole_data() -> None:
