@@ -120,10 +120,10 @@ def command_solution(
     """A solution that runs one command per task, without a shell, in its own process group.
 
     The output is ``{"stdout", "stderr", "returncode"}``, read as UTF-8 with replacement. A timeout
-    (the whole process group is ended, what was printed is kept), a non-zero exit, a signal, or a
-    command that cannot be started fails the row. Processes that the command leaves in its group
-    are ended with it. The command finds ``TRACEPARENT`` and ``BAGGAGE`` (W3C) in its environment.
-    Token usage that JSON on stdout reports is recorded.
+    (its process group is ended, what was printed is kept), a non-zero exit, a signal, or a command
+    that cannot be started fails the row. Processes that the command leaves in its group are ended
+    with it; one that left the group, as ``setsid`` does, is not. The command finds ``TRACEPARENT``
+    and ``BAGGAGE`` (W3C) in its environment. Token usage that JSON on stdout reports is recorded.
 
     Args:
         build_command: Takes the task, returns argv; or a dict of ``argv`` and, for this row only,

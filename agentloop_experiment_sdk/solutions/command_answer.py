@@ -113,7 +113,7 @@ def _fault(call: CommandCall, ending: Ending) -> Tuple[str, str]:
     if ending.error is not None:
         return NOT_STARTED, _not_started(call, ending.error)
     if ending.reason == "timeout":
-        text = "it did not end within {:g} s and was ended with all it had started"
+        text = "it did not end within {:g} s and was ended with its process group"
         return "CommandTimeout", text.format(call.timeout)
     if ending.reason == "overflow":
         text = "it printed more than {} bytes and was ended; print less or raise max_output_bytes"

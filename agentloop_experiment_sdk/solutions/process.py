@@ -1,4 +1,4 @@
-"""One child process from start to end: both pipes read, the whole process group ended in time."""
+"""One child process from start to end: both pipes read, its process group ended in time."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def run(call: CommandCall, on_cancel: OnCancel, clock: Clock = time.monotonic) -
 
     At the timeout the group gets SIGTERM and a second later SIGKILL; when the run is cancelled or a
     pipe exceeds its bound, SIGKILL at once. What is left of the group when the command ended is
-    killed too: no row leaves processes behind. Pipes that a process outside the group holds are
-    given up after a second.
+    killed too, so a row leaves no process of it behind. A process that left the group (``setsid``)
+    is not ended; pipes that it holds are given up after a second.
     """
     try:
         streams = _Streams(call.stdin, call.max_output_bytes)

@@ -102,7 +102,7 @@ def resolve_program(
 
 
 def kill_tree(pid: int) -> None:
-    """Kill a process and what it started: by ``taskkill`` on Windows, else its process group."""
+    """Kill a process with its tree (``taskkill``) on Windows, else its process group."""
     if sys.platform == "win32":
         command = ["taskkill", "/F", "/T", "/PID", str(pid)]
         subprocess.run(

@@ -158,7 +158,7 @@ def test_a_timeout_fails_the_row_and_keeps_what_was_printed():
     output = run(["sh", "-c", "echo PARTIAL; echo WHY >&2; exec sleep 60"], default_timeout=2)
     assert output.success is False and output.meta["error_type"] == "CommandTimeout"
     assert output.output["stdout"] == "PARTIAL\n"
-    assert "within 2 s" in output.meta["error_message"]
+    assert "within 2 s and was ended with its process group" in output.meta["error_message"]
     assert output.meta["error_message"].endswith(": WHY")
 
 
