@@ -7,6 +7,7 @@ import json
 import os
 import sqlite3
 from collections import Counter
+from itertools import zip_longest
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, TextIO, Union
 from urllib.parse import quote
 
@@ -175,7 +176,8 @@ def read_rows(source: Rows) -> List[Row]:
 
     Raises:
         ConfigurationError: ``source`` is something else, a row is not a JSON object, a line of a
-            table does not fit its header, or the file's ending is another one.
+            table does not fit its header or has a value in a column without a name, or the file's
+            ending is another one.
         OSError: The file cannot be read.
     """
     if not isinstance(source, (str, os.PathLike)):
@@ -230,17 +232,16 @@ def _stored(value: Any, is_boolean: bool) -> Any:
 
 def _csv_rows(file: TextIO) -> List[Row]:
     rows: List[Row] = []
-    reader = csv.DictReader(file)
+    reader = csv.reader(file)
     before = csv.field_size_limit(_LONGEST_FIELD)
     try:
-        _check_header(reader.fieldnames or ())
-        for row in reader:
-            if None in row:
-                raise ConfigurationError(
-                    "line {} has more values than the header; put a value that holds a comma in "
-                    "double quotes".format(reader.line_num)
-                )
-            rows.append(row)
+        names = next(reader, [])
+        _check_header(names)
+        nameless = [at for at, name in enumerate(names) if not name]
+        for values in reader:
+            _check_values(values, names, nameless, reader.line_num)
+            if values:
+                rows.append({name: value for name, value in zip_longest(names, values) if name})
     except csv.Error as error:
         raise ConfigurationError("line {}: {}".format(reader.line_num, error)) from error
     finally:
@@ -255,10 +256,23 @@ def _check_header(names: Sequence[str]) -> None:
                 "the header has the column {!r} {} times, and a row can hold only one value of "
                 "it; give each column a name of its own".format(name, count)
             )
-        if count > 1:
+    if names and not any(names):
+        raise ConfigurationError("the header, the first line, names no column")
+
+
+def _check_values(
+    values: Sequence[str], names: Sequence[str], nameless: Sequence[int], line: int
+) -> None:
+    if len(values) > len(names):
+        raise ConfigurationError(
+            "line {} has more values than the header; put a value that holds a comma in double "
+            "quotes".format(line)
+        )
+    for at in nameless:  # tables that a spreadsheet wrote often have some, all empty
+        if at < len(values) and values[at]:
             raise ConfigurationError(
-                "the header has {} columns without a name; name them, or remove them (and the "
-                "commas before them)".format(count)
+                "line {} has a value in column {}, and the header has no name for it; name the "
+                "column, or remove it".format(line, at + 1)
             )
 
 

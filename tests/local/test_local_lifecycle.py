@@ -194,7 +194,7 @@ def test_datasets_come_from_lists_and_files(local, tmp_path):
 def test_a_table_that_the_csv_module_refuses_is_refused(local, tmp_path):
     table = tmp_path / "rows.csv"
     table.write_text("id,text\n1,\0\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="line 1: line contains NUL"):
+    with pytest.raises(ValueError, match="line 2: line contains NUL"):
         local.load_dataset(table)
 
 
@@ -223,7 +223,6 @@ def test_a_file_that_is_no_dataset_is_refused(local, tmp_path):
     [
         ("id,q,q", "has the column 'q' 2 times"),
         ("q,id,q,q", "has the column 'q' 3 times"),
-        ("id,q,,", "2 columns without a name"),
     ],
 )
 def test_a_table_whose_columns_share_a_name_is_refused(local, tmp_path, header, says):
@@ -231,6 +230,44 @@ def test_a_table_whose_columns_share_a_name_is_refused(local, tmp_path, header, 
     table.write_text(header + "\n1,a,b,c\n", encoding="utf-8")
     with pytest.raises(ConfigurationError, match=says):
         local.load_dataset(table)
+
+
+@pytest.mark.parametrize(
+    "lines, columns, rows",
+    [
+        (["id,q,,", "1,a,,", "2,b"], ["id", "q"], [["1", "a"], ["2", "b"]]),
+        ([",id,,q", ",1,,a", "", ",2,"], ["id", "q"], [["1", "a"], ["2", None]]),
+        (["id,q,", "1,a,", "2,b"], ["id", "q"], [["1", "a"], ["2", "b"]]),
+    ],
+)
+def test_columns_without_name_and_values_are_passed_over(
+    local, client, tmp_path, lines, columns, rows
+):
+    table = tmp_path / "rows.csv"
+    table.write_text("\n".join(lines), encoding="utf-8")
+    local.load_dataset(table)
+    schema = client.get_dataset(SPACE, "dataset", m.GetDatasetRequest()).body.schema
+    assert list(schema) == columns
+    assert ids(local, "SELECT id FROM dataset ORDER BY id") == [row[0] for row in rows]
+    assert ids(local, "SELECT q FROM dataset ORDER BY id") == [row[1] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("id,q,,\n1,a,,\n2,b,,c\n", "line 3 has a value in column 4"),
+        ('id,q,\n1,"two\nlines",\n2,b,c\n', "line 4 has a value in column 3"),
+        (",id\n0,1\n", "line 2 has a value in column 1"),
+        (",,\n,,\n", "names no column"),
+    ],
+)
+def test_a_value_in_a_column_without_a_name_is_refused_with_its_place(local, tmp_path, text, says):
+    table = tmp_path / "rows.csv"
+    table.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=says):
+        local.load_dataset(table)
+    local.load_dataset([{"id": "mine"}])  # nothing of the table was stored
+    assert ids(local) == ["mine"]
 
 
 def nested(levels):
