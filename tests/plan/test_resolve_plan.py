@@ -3,9 +3,14 @@
 import dataclasses
 
 import pytest
+from alibabacloud_agentloop20260520 import models
+from alibabacloud_agentloop20260520.client import Client
+from alibabacloud_tea_openapi.utils_models import Config
 
 from agentloop_experiment_sdk.errors import CloudError, ConfigurationError, PlanError
 from agentloop_experiment_sdk.local import LocalAgentLoop
+from agentloop_experiment_sdk.local.platform import SPACE
+from agentloop_experiment_sdk.local.store import Store
 from agentloop_experiment_sdk.plan.config import AgentLoopConfig
 
 
@@ -28,6 +33,14 @@ def config(local, plan_id, **changes):
     }
     values.update(changes)
     return AgentLoopConfig(experiment_plan_id=plan_id, **values)
+
+
+def official_client(local):
+    """For what ``LocalAgentLoop`` refuses to make and the platform does not."""
+    at = local.endpoints
+    keys = {"access_key_id": at.access_key_id, "access_key_secret": at.access_key_secret}
+    endpoint = at.agentloop_endpoint.split("://")[1]
+    return Client(Config(protocol="http", endpoint=endpoint, **keys))
 
 
 def test_the_plan_fills_the_fields_and_is_returned_frozen(local):
@@ -95,7 +108,8 @@ def test_an_online_plan_is_refused(local):
 
 
 def test_a_plan_without_a_dataset_says_so(local):
-    plan_id = local.create_plan(dataset="")
+    request = models.CreateExperimentPlanRequest(plan_name="bare", experiment_type="OFFLINE")
+    plan_id = official_client(local).create_experiment_plan("local", request).body.plan_id
     with pytest.raises(PlanError, match="no dataset"):
         config(local, plan_id).resolve_experiment_plan()
 
@@ -145,11 +159,15 @@ def test_an_unreachable_region_points_to_the_endpoint(local):
     assert caught.value.retryable and not caught.value.ambiguous
 
 
-def test_an_agent_space_without_a_project_says_what_to_do():
-    with LocalAgentLoop(project="") as local:
+def test_an_agent_space_without_a_project_says_what_to_do(tmp_path):
+    path = str(tmp_path / "data")
+    with LocalAgentLoop(path) as local:
         local.load_dataset([{"id": "1"}], name="faq")
-        with pytest.raises(PlanError, match="not bound to an SLS project"):
-            config(local, local.create_plan(dataset="faq")).resolve_experiment_plan()
+    store = Store(path)  # neither a setting nor an operation leaves a space without its project
+    store.put(SPACE, "", "local", dict(store.get(SPACE, "", "local"), slsProject=""))
+    store.close()
+    with LocalAgentLoop(path) as local, pytest.raises(PlanError, match="not bound to an SLS proj"):
+        config(local, local.create_plan(dataset="faq")).resolve_experiment_plan()
 
 
 def test_a_temporary_key_works_with_its_token(local):
