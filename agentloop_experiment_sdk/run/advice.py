@@ -6,7 +6,7 @@ import logging
 import shlex
 from typing import Callable, Optional
 
-from ..errors import ResultsDirectoryError
+from ..errors import ResultsDirectoryError, RunAbortedError
 from ..lines import counted
 from ..results.delivery import Delivery
 from ..results.directory import ResultsDirectory
@@ -14,6 +14,7 @@ from ..results.directory import ResultsDirectory
 logger = logging.getLogger(__name__)
 
 _QUIET_S = 5.0
+_SCORING_QUIET_S = 30.0
 
 
 def undelivered_message(directory: ResultsDirectory, count: int) -> str:
@@ -35,6 +36,30 @@ def left_behind_message(count: int) -> str:
     return "{} did not end, or not reach the disk, in time; the next run runs {}.".format(
         counted(count, "row"), "it" if count == 1 else "them"
     )
+
+
+class ScoringNotice:
+    """Says once that a run waits for its evaluators, for which there is no time limit.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._due_at: Optional[float] = clock() + _SCORING_QUIET_S
+
+    def tell(self, waiting: int) -> None:
+        """Log the line if the wait has become long; called again and again while it lasts."""
+        if self._due_at is None or self._clock() < self._due_at:
+            return
+        self._due_at = None
+        logger.warning(
+            "All rows are answered, and %s still to be scored: the run waits for its evaluators, "
+            "however long they take. Ctrl-C ends the wait; the next run scores and sends what is "
+            "left.",
+            counted(waiting, "row", "is", "are"),
+        )
 
 
 class DrainNotice:
@@ -67,6 +92,18 @@ class DrainNotice:
             self._timeout,
             self._path,
         )
+
+
+def threadless(error: BaseException) -> Optional[RunAbortedError]:
+    """The error of a run that the system refuses a thread, if ``error`` says so."""
+    if not isinstance(error, RuntimeError) or "start new thread" not in str(error):
+        return None
+    failure = RunAbortedError(
+        "The system starts no more threads. Pass a smaller n_workers, or raise the limit of "
+        "threads and processes, and run again to go on: rows that are done are kept."
+    )
+    failure.__cause__ = error
+    return failure
 
 
 def unwritable(path: str, error: BaseException) -> ResultsDirectoryError:

@@ -17,7 +17,7 @@ from .advice import undelivered_message, unwritable
 from .events import RunFinished, tell
 from .flow import Flow
 from .opening import Opened
-from .reporter import RecordReporter
+from .reporter import OutOfTime, RecordReporter
 from .scoring import metrics_by_repeat
 from .settings import HOLD, RunSettings
 
@@ -97,13 +97,9 @@ class Closing:
         error = flow.error
         if flow.was_stopped:
             status = _status_after(error)
-            self._fail_record(flow)
-        elif left and self._settings.on_undelivered == HOLD:
-            status = directories.RUNNING
-            self._reporter.join(None)
+            self._fail_record(flow, left)
         else:
-            error = self._complete_record()
-            status = directories.FAILED if error else directories.COMPLETED
+            status, error = self._close_record(left)
         self._directory.fold_journal()
         return self._note(status, left), error
 
@@ -122,10 +118,16 @@ class Closing:
         self._directory.close()
         self._tell_end(RunOutcome(record_id, status, left))
 
-    def _fail_record(self, flow: Flow) -> None:
+    def _fail_record(self, flow: Flow, left: int) -> None:
         counts = self.opened.tally.counts
         self._reporter.fail_now(counts, flow.grace_left)
         self._reporter.join(flow.grace_left)
+        if counts.done >= counts.total and left:
+            logger.warning(
+                "The run was ended when all its rows were answered, but not all sent; run it again "
+                "to go on: no row is run twice."
+            )
+            return
         if counts.done >= counts.total:
             logger.warning(
                 "The run was ended, but none of its rows is left to run: all %d are done. Run it "
@@ -139,19 +141,32 @@ class Closing:
             counted(counts.total, "row"),
         )
 
-    def _complete_record(self) -> Optional[CloudError]:
-        """All rows are done, so a failure here does not undo the run."""
+    def _close_record(self, left: int) -> Tuple[str, Optional[CloudError]]:
+        """Complete the record, or hold it; what the run came to, and what it raises.
+
+        All rows are done, so a failure here does not undo the run.
+        """
         try:
+            if left and self._settings.on_undelivered == HOLD:
+                self._reporter.join(None)
+                return directories.RUNNING, None
             self._reporter.complete(self.opened.tally.counts)
+        except OutOfTime:
+            logger.warning(
+                "The run was ended while record %s was being completed; run it again to complete "
+                "the record: no row is run twice.",
+                self.opened.record.record_id,
+            )
+            return directories.INTERRUPTED, None
         except CloudError as error:
             logger.error(
                 "All rows are done, but record %s could not be completed; run again to complete "
                 "it: no row is run twice.",
                 self.opened.record.record_id,
             )
-            return error
+            return directories.FAILED, error
         self._record_is_complete = True
-        return None
+        return directories.COMPLETED, None
 
     def _write_result(self) -> None:
         directory, repeats = self._directory, self._settings.n_repeat

@@ -13,7 +13,7 @@ from .caller import CallerEngine
 from .coroutines import LoopEngine
 from .engine import Engine, Outlet
 from .invoke import CallFacts
-from .loop import PROCESS_LOOP
+from .loop import check_not_on_loop
 from .settings import RunSettings
 from .threads import ThreadEngine
 
@@ -92,11 +92,8 @@ def check_loop(solution: Any) -> None:
     Raises:
         ConfigurationError: It would never end.
     """
-    if PROCESS_LOOP.is_current and is_async(solution):
-        raise ConfigurationError(
-            "An async solution cannot wait for a run of another one: both need the same event "
-            "loop. Use `await Experiment(...).arun()`, or await the other solution itself."
-        )
+    if is_async(solution):
+        check_not_on_loop()
 
 
 def check_main_guard() -> None:

@@ -36,7 +36,7 @@ from ..results.directory import ResultsDirectory
 from ..results.rows import RowContext
 from ..solutions.call import is_async, prepare
 from ..solutions.fingerprint import fingerprint_of
-from .advice import unwritable
+from .advice import threadless, unwritable
 from .closing import Closing, RunOutcome
 from .dispatch import Dispatch
 from .engine import Engine
@@ -45,7 +45,7 @@ from .executor import Workers, check_loop, check_main_guard, given_cluster, make
 from .flow import Flow
 from .invoke import CallFacts
 from .leftovers import Leftovers, leftovers, unscored
-from .loop import call_on, resolve
+from .loop import call_on, resolve, waiting
 from .opening import Opened, Opening, columns_of, turn_columns_of
 from .reporter import RecordReporter
 from .scoring import Scorer, ScoringPool, names_of
@@ -96,7 +96,8 @@ class ExperimentRun:
         """
         if self._cluster is None:
             check_loop(self._solution)
-        self._start_and_assist(loop=None)
+        with waiting():
+            self._start_and_assist(loop=None)
         return self._result()
 
     def _start_and_assist(self, loop: Optional[asyncio.AbstractEventLoop]) -> None:
@@ -106,7 +107,7 @@ class ExperimentRun:
                 engine.assist(self._flow.finished)
         except BaseException:
             if self._flow is not None:
-                self._flow.stop()
+                self.stop()
                 # bounded: the interruption may have come before the flow began to run
                 self._flow.finished.wait(self._settings.stop_grace + _PATIENCE_S)
             raise
@@ -148,6 +149,7 @@ class ExperimentRun:
         self._stop_asked = True
         if self._flow is not None:
             self._flow.stop()
+            self._reporter.hurry(self._settings.stop_grace)
 
     def _start(self, loop: Optional[asyncio.AbstractEventLoop]) -> Optional[Engine]:
         """Open the run and start its flow; None when nothing was left to do."""
@@ -228,7 +230,7 @@ class ExperimentRun:
         )
         engine = make_engine(self._solution, facts, flow.outlet(writers), workers)
         scorer = self._scorer(directory, opened.tasks)
-        scoring = ScoringPool(scorer, flow.scored) if scorer else None
+        scoring = ScoringPool(scorer, flow.scored, flow.stop) if scorer else None
         flow.connect(engine, self._dispatch(opened, flow), writers, scoring)
         self._reporter.begin(opened.tally.counts, announce=not opened.record.taken_up)
         self._loading.join()
@@ -297,7 +299,7 @@ class ExperimentRun:
             self._error = flow.error or unwritable(directory.path, error)
             closing.abandon(self._error)
         except BaseException as error:
-            self._error = error
+            self._error = threadless(error) or error
             closing.abandon(error)
         finally:
             directory.close()

@@ -19,7 +19,7 @@ from ..models import Attempt, Result
 from ..results.delivery import Outgoing
 from ..results.directory import ResultsDirectory
 from ..results.journal import Key, Saved
-from .advice import DrainNotice, left_behind_message, unwritable
+from .advice import DrainNotice, ScoringNotice, left_behind_message, unwritable
 from .dispatch import Dispatch
 from .engine import Engine, Outlet
 from .events import AttemptDone, Event, Progress, RowsDelivered, tell
@@ -189,8 +189,8 @@ class Flow:
         took = max(self._clock() - self._began, 1e-9)
         rate = self._state.done_here / took
         eta = (counts.total - counts.done) / rate if rate else None
-        done = (counts.total, counts.succeeded, counts.failed, counts.skipped)
-        return Progress(*done, self._delivered, rate, eta, self.starts.limit)
+        rows = (counts.total, counts.succeeded, counts.failed, counts.skipped, self._delivered)
+        return Progress(*rows, rate, eta, self.starts.limit)
 
     def _is_executing(self) -> bool:
         state = self._state
@@ -359,7 +359,9 @@ class Flow:
         """Wait for the pipeline, then for SLS; what a stop leaves over stays in the outbox."""
         for saved in self._state.retrying.values():
             self._hand_on(saved, None, afresh=True)
+        scoring = ScoringNotice(self._clock)
         while self._scoring and self._scoring.waiting and not self._state.stopping:
+            scoring.tell(self._scoring.waiting)
             self._handle(self._receive(_TICK_S))
         self._handle(self._rest())
         while self._dispatch.waiting_for_pipeline and not self._state.stopping:
@@ -370,7 +372,8 @@ class Flow:
         notice = DrainNotice(self._directory.path, patience, self._clock)
         while not self._state.journal_lost and not delivery.is_drained(patience):
             notice.tell(delivery)
-            if self._state.stopping and self._stop_time_is_up():
+            stopped_for = self._clock() - self._state.stopped_at
+            if self._state.stopping and stopped_for >= self._settings.stop_grace:
                 break
             self._handle(self._receive(_TICK_S))
         self._close()
@@ -382,9 +385,6 @@ class Flow:
             self._writers.close(self.grace_left)
         if self._scoring is not None:
             self._scoring.close()
-
-    def _stop_time_is_up(self) -> bool:
-        return self._clock() - self._state.stopped_at >= self._settings.stop_grace
 
     def _rest(self) -> List[Any]:
         """All that has come in."""

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import inspect
 import logging
 import os
 import queue
 import threading
-from contextlib import nullcontext
-from typing import Any, Awaitable, Callable, ContextManager, List, Optional
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import Any, Awaitable, Callable, ContextManager, Iterator, List, Optional
+
+from ..errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
@@ -108,16 +112,41 @@ class LoopThread:
 
 def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
-    while True:
+    while not loop.is_closed():
         try:
             loop.run_forever()
-            return
+            logger.warning("A task of a solution stopped the event loop; other rows need it.")
         except BaseException as error:
             # SystemExit and KeyboardInterrupt of a task leave run_forever; others must go on
             logger.warning("A task of a solution raised %r out of the event loop.", error)
 
 
 PROCESS_LOOP = LoopThread()
+_is_blocked: ContextVar[bool] = ContextVar("agentloop_loop_is_blocked", default=False)
+
+
+def check_not_on_loop() -> None:
+    """Refuse to wait for something that needs the event loop while the loop waits for this.
+
+    Raises:
+        ConfigurationError: An async solution has called the SDK and waits for it.
+    """
+    if _is_blocked.get() or PROCESS_LOOP.is_current:
+        raise ConfigurationError(
+            "An async solution cannot wait for a run, or an evaluation, with something async in "
+            "it: both need the same event loop. Use `await Experiment(...).arun()`, or await the "
+            "other function itself."
+        )
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """While the block waits for a run, no thread of that run waits for a loop that it blocks."""
+    token = _is_blocked.set(_is_blocked.get() or PROCESS_LOOP.is_current)
+    try:
+        yield
+    finally:
+        _is_blocked.reset(token)
 
 
 def resolve(ended: asyncio.Future[None]) -> None:
@@ -147,6 +176,11 @@ def awaiter(
     """
 
     def wait(awaitable: Awaitable[Any]) -> Any:
+        try:
+            check_not_on_loop()
+        except ConfigurationError:
+            _close(awaitable)
+            raise
         future = asyncio.run_coroutine_threadsafe(_as_coroutine(awaitable), loop())
         try:
             with on_cancel(future.cancel):
@@ -160,6 +194,14 @@ def awaiter(
             future.cancel()
 
     return wait
+
+
+def _close(awaitable: Any) -> None:
+    """Close a coroutine that is not begun, and what it was to await: else Python warns of both."""
+    if inspect.iscoroutine(awaitable):
+        for value in inspect.getcoroutinelocals(awaitable).values():
+            _close(value)
+        awaitable.close()
 
 
 async def _as_coroutine(awaitable: Awaitable[Any]) -> Any:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import uuid
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Optional, Protocol
+from typing import Any, Callable, Dict, List, Optional, Protocol, Set, Tuple
 
 from ..errors import CloudError, ExperimentError
 from ..models import Plan
@@ -16,6 +17,8 @@ logger = logging.getLogger(__name__)
 
 _GONE = "it is not there any more"
 _CREATE_TRIES = 3
+_naming = threading.Lock()
+_names: Set[Tuple[str, str, str]] = set()
 _PAGE_SIZE = 50
 _PAGES = 4
 
@@ -138,7 +141,8 @@ class RecordOpener:
         """
         if not self._pending and self._wanted_name:
             try:
-                self._pending = self._find(self._wanted_name) or ""
+                found = self._find(self._wanted_name)
+                self._pending = found[0] if len(found) == 1 else ""
             except CloudError as error:
                 logger.warning("The record that was just created was not found: %s", error)
             if self._pending:
@@ -164,8 +168,8 @@ class RecordOpener:
         if name and not meta.get("record_id"):
             # written down, but no id: the process died around the call
             found = self._find(str(name))
-            if found:
-                return self._keep(found, str(name))
+            if len(found) == 1:
+                return self._keep(found[0], str(name))
         name = str(name or self._new_name())
         token = client_token or meta.get("client_token") or uuid.uuid4().hex
         self._directory.update_meta(
@@ -190,29 +194,33 @@ class RecordOpener:
                 if not error.retryable or tries == _CREATE_TRIES:
                     raise
                 self._sleep(error.retry_after or tries)
-                found = self._find(name) if error.ambiguous else None
-                if found:
-                    return found
+                found = self._find(name) if error.ambiguous else []
+                if len(found) == 1:
+                    return found[0]
+                # of several, all but one belong to other runs: the client token tells which is ours
             else:
                 return _record_id(answer)
         raise AssertionError("the last try returns or raises")
 
-    def _find(self, name: str) -> Optional[str]:
-        """The record of that name, without rows as yet, among the newest runs of the plan.
+    def _find(self, name: str) -> List[str]:
+        """The records of that name, without rows as yet, among the newest runs of the plan.
 
         Names have a resolution of a second: one that is in use belongs to another run.
         """
+        found: List[str] = []
         for page in range(_PAGES):
             answer = self._api.list_runs(
                 self._plan.agent_space, page, _PAGE_SIZE, self._plan.plan_name
             )
             records = answer.get("records") or []
-            for record in records:
-                if record.get("recordName") == name and self._is_unused(record):
-                    return str(record["recordId"])
+            found += [
+                str(record["recordId"])
+                for record in records
+                if record.get("recordName") == name and self._is_unused(record)
+            ]
             if len(records) < _PAGE_SIZE:
                 break
-        return None
+        return found
 
     def _is_unused(self, record: Dict[str, Any]) -> bool:
         same_plan = record.get("experimentPlanId") in (None, "", self._plan.plan_id)
@@ -226,8 +234,17 @@ class RecordOpener:
         return OpenRecord(record_id, name)
 
     def _new_name(self) -> str:
-        stamp = time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(self._now()))
-        return "{} {}".format(self._plan.plan_name, stamp)
+        """Plan and time; two runs of this process never share a name."""
+        plan, now = self._plan, self._now()
+        with _naming:
+            while True:
+                stamp = time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(now))
+                name = "{} {}".format(plan.plan_name, stamp)
+                taken = (plan.agent_space, plan.plan_id, name)
+                if taken not in _names:
+                    _names.add(taken)
+                    return name
+                now += 1
 
 
 def _unusable(record_id: str, reason: str) -> ExperimentError:

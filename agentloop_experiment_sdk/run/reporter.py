@@ -15,6 +15,11 @@ logger = logging.getLogger(__name__)
 
 MILESTONES = (10, 25, 50, 75, 100)
 _FINAL_PAUSES_S = (0.5, 2.0, 5.0)
+_SLICE_S = 0.05
+
+
+class OutOfTime(Exception):
+    """The run was ended, and AgentLoop takes longer than that leaves."""
 
 
 class UpdateApi(Protocol):
@@ -52,6 +57,11 @@ class RecordReporter:
             queue.SimpleQueue()
         )
         self._thread: Optional[threading.Thread] = None
+        self._ends_at = float("inf")
+
+    def hurry(self, seconds: float) -> None:
+        """From any thread: what waits without a time of its own has so many seconds from now."""
+        self._ends_at = min(self._ends_at, time.monotonic() + seconds)
 
     def begin(self, counts: Counts, *, announce: bool) -> None:
         """Plan the milestones still ahead; ``announce`` sends ``running`` and the total."""
@@ -80,8 +90,25 @@ class RecordReporter:
 
         Raises:
             CloudError: The record could not be completed, tried several times.
+            OutOfTime: ``hurry`` was called, and its time is up.
         """
         self.join(None)
+        failures: List[BaseException] = []
+
+        def work() -> None:
+            try:
+                self._complete(counts)
+            except BaseException as error:
+                failures.append(error)
+
+        # on a thread that can be left behind: a request may take minutes to fail
+        thread = threading.Thread(target=work, name="agentloop-record", daemon=True)
+        thread.start()
+        self._wait_for(thread)
+        if failures:
+            raise failures[0]
+
+    def _complete(self, counts: Counts) -> None:
         body = {"status": "completed", "completedAt": self._ms(), **counts.body()}
         for pause in _FINAL_PAUSES_S:
             try:
@@ -95,9 +122,15 @@ class RecordReporter:
         self._api.update_run(self._space, self._record_id, body)
 
     def join(self, timeout: Optional[float]) -> None:
-        """Wait until the queued updates are sent; at most ``timeout`` seconds."""
+        """Wait until the queued updates are sent; at most ``timeout`` seconds.
+
+        Raises:
+            OutOfTime: Without a timeout only, as ``complete``.
+        """
         if self._thread is not None:
             self._updates.put(None)
+            if timeout is None:
+                self._wait_for(self._thread)
             self._thread.join(timeout)
             if self._thread.is_alive():
                 logger.warning(
@@ -106,6 +139,12 @@ class RecordReporter:
                     self._record_id,
                 )
             self._thread = None
+
+    def _wait_for(self, thread: threading.Thread) -> None:
+        while thread.is_alive():
+            if time.monotonic() >= self._ends_at:
+                raise OutOfTime
+            thread.join(_SLICE_S)
 
     def _ms(self) -> int:
         return int(self._now() * 1000)

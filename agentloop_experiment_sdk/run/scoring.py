@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextvars
+import functools
 import logging
 import os
 import queue
@@ -108,17 +110,23 @@ class ScoringPool:
     Args:
         scorer: Scores one attempt.
         scored: Gets each attempt and its scores, or the error that kept it from being scored.
+        stop: Ends the run; an evaluator may raise KeyboardInterrupt.
     """
 
     def __init__(
-        self, scorer: Scorer, scored: Callable[[Saved, Scores, Optional[Exception]], None]
+        self,
+        scorer: Scorer,
+        scored: Callable[[Saved, Scores, Optional[Exception]], None],
+        stop: Callable[[BaseException], None],
     ) -> None:
         self._scorer = scorer
         self._scored = scored
+        self._stop = stop
         self._due: queue.SimpleQueue[Optional[Tuple[Saved, bool]]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._waiting = 0
         self._started = False
+        self._context = contextvars.copy_context()
 
     def put(self, saved: Saved, *, afresh: bool) -> None:
         """Take an attempt; returns at once."""
@@ -128,7 +136,8 @@ class ScoringPool:
         self._due.put((saved, afresh))
         if start:
             for _ in range(SCORERS):
-                threading.Thread(target=self._work, name="agentloop-scorer", daemon=True).start()
+                work = functools.partial(self._context.copy().run, self._work)
+                threading.Thread(target=work, name="agentloop-scorer", daemon=True).start()
 
     @property
     def waiting(self) -> int:
@@ -156,6 +165,8 @@ class ScoringPool:
                 self._scored(saved, self._scorer.score(saved.key, afresh=afresh), None)
             except Exception as error:
                 self._scored(saved, {}, error)
+            except BaseException as error:
+                self._stop(error)
             finally:
                 with self._lock:
                     self._waiting -= 1

@@ -11,6 +11,7 @@ from ..solutions.call import prepare
 from .engine import Outlet
 from .executor import Workers, check_loop, make_engine
 from .invoke import CallFacts
+from .loop import waiting
 from .options import Solution
 from .settings import seconds
 
@@ -56,15 +57,16 @@ def call_solution(
         finished.set()
 
     check_loop(solution)
-    facts = CallFacts(prepare(solution))
-    workers = Workers(1, task_timeout=timeout)
-    engine = make_engine(solution, facts, Outlet(took, dropped), workers)
-    engine.submit(Attempt(task, str(task.metadata.get("repeat_id", "0"))))
-    try:
-        engine.assist(finished)
-    finally:
-        engine.stop()
-        engine.close()
+    with waiting():
+        facts = CallFacts(prepare(solution))
+        workers = Workers(1, task_timeout=timeout)
+        engine = make_engine(solution, facts, Outlet(took, dropped), workers)
+        engine.submit(Attempt(task, str(task.metadata.get("repeat_id", "0"))))
+        try:
+            engine.assist(finished)
+        finally:
+            engine.stop()
+            engine.close()
     if not results:
         raise errors[0]
     return _with_facts(results[0])

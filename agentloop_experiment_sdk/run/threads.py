@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import logging
 import queue
 import threading
 import time
@@ -13,6 +14,8 @@ from .deadlines import Deadlines, end_late
 from .engine import Outlet, hand_over, queued, wait_for
 from .invoke import Call, CallFacts, invoke
 from .loop import PROCESS_LOOP, awaiter
+
+logger = logging.getLogger(__name__)
 
 
 class ThreadEngine:
@@ -58,7 +61,7 @@ class ThreadEngine:
                 self._alive += 1
         self._due.put(attempt)
         if start:
-            self._start_thread()
+            self._add_thread()
 
     def assist(self, finished: threading.Event) -> None:
         """Wait."""
@@ -80,6 +83,27 @@ class ThreadEngine:
             self._deadlines.close()
         for _ in range(self._alive):
             self._due.put(None)
+
+    def _add_thread(self) -> None:
+        """Start a thread; where the system allows no more, those that are there do the work.
+
+        Raises:
+            RuntimeError: There is none.
+        """
+        try:
+            self._start_thread()
+        except RuntimeError as error:
+            with self._lock:
+                self._alive -= 1
+                alive, self._n_workers = self._alive, max(1, self._alive)
+            if not alive:
+                raise
+            logger.warning(
+                "The system starts no more threads (%s): %d rows run at once. A smaller n_workers "
+                "says so at once.",
+                error,
+                alive,
+            )
 
     def _start_thread(self) -> None:
         threading.Thread(target=self._work, name="agentloop-worker", daemon=True).start()
@@ -140,4 +164,4 @@ class ThreadEngine:
             self._left_behind += 1
             stuck = self._left_behind
         if end_late(self._outlet, call, seconds, stuck, self._n_workers):
-            self._start_thread()
+            self._add_thread()

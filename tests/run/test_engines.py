@@ -14,7 +14,7 @@ import time
 from typing import Any, Callable, List, Optional, Tuple
 
 import pytest
-from run_support import CAP_S, wait_until
+from run_support import CAP_S, config_for, run, wait_until
 
 from agentloop_experiment_sdk.errors import RunAbortedError
 from agentloop_experiment_sdk.models import Attempt, Result, SolutionOutput, Task
@@ -23,6 +23,7 @@ from agentloop_experiment_sdk.run.executor import Workers, make_engine
 from agentloop_experiment_sdk.run.invoke import Call, CallFacts
 from agentloop_experiment_sdk.run.loop import PROCESS_LOOP
 from agentloop_experiment_sdk.run.single import call_solution
+from agentloop_experiment_sdk.run.threads import ThreadEngine
 from agentloop_experiment_sdk.scope import current_scope
 from agentloop_experiment_sdk.solutions.call import prepare
 
@@ -886,3 +887,35 @@ def test_an_output_too_large_to_copy_is_a_failed_row(monkeypatch):
     monkeypatch.setattr("agentloop_experiment_sdk.jsontext.to_jsonable", too_large)
     output = call_solution(lambda task: "x", Task("t", {}))
     assert not output.success and output.meta["error_type"] == "MemoryError"
+
+
+def test_where_the_system_starts_no_more_threads_those_that_are_there_do_the_work(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = threading.Event()
+    bench = Bench(lambda task: gate.wait(CAP_S), 8)
+    plain = ThreadEngine._start_thread
+
+    def refuse_the_third(engine: ThreadEngine) -> None:
+        if engine._alive > 2:
+            raise RuntimeError("can't start new thread")
+        plain(engine)
+
+    monkeypatch.setattr(ThreadEngine, "_start_thread", refuse_the_third)
+    bench.submit(8)
+    gate.set()
+    bench.wait()
+    bench.engine.close()
+    assert len(bench.results) == 8 and bench.dropped == []
+    assert "2 rows run at once" in caplog.text
+
+
+def test_a_run_that_the_system_refuses_every_thread_says_so(
+    local: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(engine: ThreadEngine) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(ThreadEngine, "_start_thread", refuse)
+    with pytest.raises(RunAbortedError, match="smaller n_workers"):
+        run(config_for(local), lambda task: 1, tmp_path)

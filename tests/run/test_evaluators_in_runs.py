@@ -35,6 +35,7 @@ from agentloop_experiment_sdk import (
     load_result,
 )
 from agentloop_experiment_sdk.local import LocalAgentLoop
+from agentloop_experiment_sdk.run.advice import ScoringNotice
 
 
 def length(task: Task, output: SolutionOutput) -> int:
@@ -189,6 +190,52 @@ def test_stop_leaves_unscored_rows_for_the_next_run(local: LocalAgentLoop, tmp_p
     result = run(config, lambda task: 1 / 0, tmp_path, evaluators=[slow])
     assert len(local.rows()) == 8 and all("slow" in metrics_of(row) for row in local.rows())
     assert counters(local, result.record_id) == completed(8)
+
+
+def test_an_interrupt_inside_an_evaluator_ends_the_run(
+    local: LocalAgentLoop, tmp_path: Path
+) -> None:
+    def interrupted(task: Task, output: SolutionOutput) -> bool:
+        raise KeyboardInterrupt
+
+    config = config_for(local)
+    with pytest.raises(KeyboardInterrupt):
+        run(config, answer, tmp_path, evaluators=[interrupted])
+    assert meta_of(tmp_path)["status"] == "interrupted"
+    result = run(config, answer, tmp_path, evaluators=[length])
+    assert counters(local, result.record_id) == completed(3) and result.counts.undelivered == 0
+
+
+def test_a_run_that_waits_for_its_evaluators_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    times = iter([0.0, 29.0, 30.0, 31.0])
+    notice = ScoringNotice(lambda: next(times))
+    for _ in range(3):
+        notice.tell(2)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "2 rows are still to be scored" in line and "Ctrl-C ends the wait" in line
+
+
+def test_a_run_stopped_while_it_waits_for_an_evaluator_says_how_to_go_on(
+    local: LocalAgentLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    release, begun = threading.Event(), threading.Event()
+
+    def slow(task: Task, output: SolutionOutput) -> bool:
+        begun.set()
+        return release.wait(CAP_S)
+
+    config = config_for(local)
+    experiment = Experiment(config, answer, tmp_path, evaluators=[slow], stop_grace=0.1)
+    stopper = threading.Thread(target=lambda: (begun.wait(CAP_S), experiment.stop()))
+    stopper.start()
+    result = experiment.run()
+    stopper.join(CAP_S)
+    release.set()
+    if result.counts.incomplete == 0:
+        assert "all its rows were answered, but not all sent; run it again" in caplog.text
+    assert "retry_failed" not in caplog.text
 
 
 def test_scores_that_cannot_be_written_end_the_run_with_a_clear_error(

@@ -15,7 +15,7 @@ from typing import Any, List
 import pytest
 from run_support import CAP_S, ROOT, config_for, wait_until
 
-from agentloop_experiment_sdk import Experiment, run_experiment
+from agentloop_experiment_sdk import Experiment, evaluate, run_experiment
 from agentloop_experiment_sdk.local import LocalAgentLoop
 from agentloop_experiment_sdk.models import Task
 from agentloop_experiment_sdk.run.loop import DaemonThreadExecutor, Heartbeat, LoopThread
@@ -194,3 +194,36 @@ def test_a_run_inside_an_async_solution_is_refused_where_it_would_wait_for_ever(
     assert "arun()" in json.loads(file.read_text("utf-8"))["meta"]["error_message"]
     assert not (tmp_path / "inner").exists()
     assert Experiment(config, awaiting, tmp_path / "outer2").run().counts.succeeded == 1
+
+
+def test_an_async_solution_waits_for_nothing_async_of_an_inner_run(
+    local: LocalAgentLoop, tmp_path: Path
+) -> None:
+    config = config_for(local, 1)
+    run_experiment(config, lambda task: "x", tmp_path / "done")
+
+    async def later(*_: Any) -> bool:
+        return True
+
+    async def outer(task: Task) -> Any:
+        async_in_sync = Experiment(config, lambda inner: later(), tmp_path / "a").run()
+        scored = Experiment(config, lambda inner: "x", tmp_path / "b", evaluators=[later]).run()
+        again = evaluate(tmp_path / "done", [later])
+        assert async_in_sync.counts.failed == 1  # with the reason in its row, as below
+        assert not scored.metrics["later"].n and not again.metrics["later"].n
+        return call_solution(lambda inner: later(), task).meta["error_message"]
+
+    experiment = Experiment(config, outer, tmp_path / "outer")
+    assert experiment.run().counts.succeeded == 1  # each of them waited for ever
+    (file,) = (tmp_path / "outer").rglob("solution.json")
+    assert "both need the same event loop" in json.loads(file.read_text("utf-8"))["output"]
+
+
+def test_a_solution_that_stops_the_event_loop_stops_no_run() -> None:
+    async def stops(task: Task) -> str:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0)
+        return "on"
+
+    for _ in range(2):
+        assert call_solution(stops, Task("t", {})).output == "on"

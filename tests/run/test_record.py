@@ -19,6 +19,7 @@ from run_support import (
     meta_of,
     run,
     statuses,
+    wait_until,
 )
 
 from agentloop_experiment_sdk import (
@@ -31,7 +32,8 @@ from agentloop_experiment_sdk import (
     run_experiment_parallel,
 )
 from agentloop_experiment_sdk.local import LocalAgentLoop
-from agentloop_experiment_sdk.run.reporter import RecordReporter
+from agentloop_experiment_sdk.run.record import RecordOpener
+from agentloop_experiment_sdk.run.reporter import OutOfTime, RecordReporter
 from agentloop_experiment_sdk.run.tally import Counts
 
 
@@ -240,6 +242,46 @@ def test_a_lost_answer_to_creation_makes_one_record(
     assert counters(local, record_id) == completed(3)
 
 
+def test_two_runs_that_begin_at_once_and_lose_both_answers_keep_to_their_own_records(
+    local: LocalAgentLoop, tmp_path: Path
+) -> None:
+    config = config_for(local)
+    local.faults.drop("CreateExperimentRun", stored=True, times=2)
+    both: Dict[int, str] = {}
+
+    def begin(number: int) -> None:
+        both[number] = run_experiment(config, answer, tmp_path / str(number))
+
+    threads = [threading.Thread(target=begin, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(CAP_S)
+    assert sorted(both.values()) == sorted(local.records()) and len(local.records()) == 2
+    assert all(counters(local, record_id) == completed(3) for record_id in both.values())
+
+
+def test_of_several_new_records_of_its_name_a_run_takes_the_one_of_its_token(
+    local: LocalAgentLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_for(local)
+    plain = RecordOpener._new_name
+
+    def name_in_use(opener: RecordOpener) -> str:
+        # another process has begun in the same second, and has lost its answer, too
+        name = plain(opener)
+        _create_run(local, config, recordName=name)
+        return name
+
+    monkeypatch.setattr(RecordOpener, "_new_name", name_in_use)
+    # what the other process created comes first
+    local.faults.drop("CreateExperimentRun", stored=True, after=1, times=1)
+    record_id = run_experiment(config, answer, tmp_path)
+    other, own = local.records()
+    assert record_id == own and counters(local, own) == completed(3)
+    assert local.record(other)["status"] == "pending"
+
+
 def test_creation_that_is_refused_is_an_error(local: LocalAgentLoop, tmp_path: Path) -> None:
     local.faults.fail("CreateExperimentRun", 403, "NoPermission")
     with pytest.raises(CloudError) as caught:
@@ -398,6 +440,42 @@ def test_an_outage_while_reopening_is_an_error_and_changes_nothing(
     assert meta_of(tmp_path)["status"] == "failed"  # of six rows three have no result
     assert run_experiment(config, answer, tmp_path, n_repeat=2) == first
     assert counters(local, first) == completed(6)
+
+
+def test_a_completion_that_hangs_has_the_time_that_an_ended_run_leaves_it() -> None:
+    release = threading.Event()
+
+    class Api:
+        def update_run(self, *_args: Any, **_kwargs: Any) -> Dict[str, Any]:
+            release.wait(CAP_S)
+            return {}
+
+    for ahead in (False, True):
+        reporter = RecordReporter(Api(), "space", "record")  # type: ignore[arg-type]
+        if ahead:  # an earlier update hangs already
+            reporter.begin(Counts(1), announce=True)
+        reporter.hurry(0.05)
+        with pytest.raises(OutOfTime):
+            reporter.complete(Counts(1, 1))
+    release.set()
+
+
+def test_stopping_a_run_whose_record_is_not_acknowledged_leaves_it_for_the_next_run(
+    local: LocalAgentLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_for(local)
+    experiment = Experiment(config, answer, tmp_path, stop_grace=0.1)
+    with local.faults.outage("hang", "UpdateExperimentRun"):
+        stopper = threading.Thread(
+            target=lambda: (wait_until(lambda: len(local.rows()) == 3), experiment.stop())
+        )
+        stopper.start()
+        result = experiment.run()
+        stopper.join(CAP_S)
+    assert result.status == "interrupted" and result.counts.undelivered == 0
+    again = run(config, answer, tmp_path)
+    assert (again.record_id, again.status) == (result.record_id, "completed")
+    assert counters(local, result.record_id) == completed(3)
 
 
 # ------------------------------------------------------ given by the caller
