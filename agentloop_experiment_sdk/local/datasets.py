@@ -188,7 +188,7 @@ def read_rows(source: Rows) -> List[Row]:
     with open(source, encoding="utf-8-sig", newline="") as file:
         try:
             if ending == ".csv":
-                return _csv_rows(file)
+                return list(_csv_rows(file))
             if ending in (".jsonl", ".ndjson"):
                 return [
                     _object(line, "line {}".format(count))
@@ -230,22 +230,27 @@ def _stored(value: Any, is_boolean: bool) -> Any:
     return int(value) if is_boolean and value is not None else stored_value(value)
 
 
-def _csv_rows(file: TextIO) -> List[Row]:
-    rows: List[Row] = []
+def _csv_rows(file: TextIO) -> List[Dict[str, Any]]:
+    rows: List[Dict[str, Any]] = []
     reader = csv.reader(file)
     before = csv.field_size_limit(_LONGEST_FIELD)
     try:
         names = next(reader, [])
         _check_header(names)
-        nameless = [at for at, name in enumerate(names) if not name]
+        # the first one may be the index of a table that pandas wrote
+        nameless = [at for at, name in enumerate(names) if at and not name]
         for values in reader:
             _check_values(values, names, nameless, reader.line_num)
             if values:
-                rows.append({name: value for name, value in zip_longest(names, values) if name})
+                cells = enumerate(zip_longest(names, values))
+                rows.append({name: value for at, (name, value) in cells if at not in nameless})
     except csv.Error as error:
         raise ConfigurationError("line {}: {}".format(reader.line_num, error)) from error
     finally:
         csv.field_size_limit(before)
+    if not any(row.get("") for row in rows):
+        for row in rows:
+            row.pop("", None)
     return rows
 
 

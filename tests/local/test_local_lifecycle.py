@@ -257,7 +257,6 @@ def test_columns_without_name_and_values_are_passed_over(
     [
         ("id,q,,\n1,a,,\n2,b,,c\n", "line 3 has a value in column 4"),
         ('id,q,\n1,"two\nlines",\n2,b,c\n', "line 4 has a value in column 3"),
-        (",id\n0,1\n", "line 2 has a value in column 1"),
         (",,\n,,\n", "names no column"),
     ],
 )
@@ -268,6 +267,14 @@ def test_a_value_in_a_column_without_a_name_is_refused_with_its_place(local, tmp
         local.load_dataset(table)
     local.load_dataset([{"id": "mine"}])  # nothing of the table was stored
     assert ids(local) == ["mine"]
+
+
+def test_the_index_that_pandas_writes_first_and_without_a_name_is_read(local, tmp_path):
+    table = tmp_path / "rows.csv"
+    table.write_text(",id,q\n0,a,x\n1,b,y\n", encoding="utf-8")
+    local.load_dataset(table)
+    assert ids(local) == ["a", "b"]
+    assert ids(local, 'SELECT "" FROM dataset ORDER BY id') == ["0", "1"]
 
 
 def nested(levels):
