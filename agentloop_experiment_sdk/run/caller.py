@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import queue
 import threading
-from typing import Optional
+from typing import Callable, Optional
 
 from ..models import Attempt
 from .engine import Outlet, hand_over, queued, wait_for
@@ -14,12 +14,22 @@ from .loop import PROCESS_LOOP, awaiter
 
 
 class CallerEngine:
-    """Serial: attempts run in the thread that called the SDK, one after the other."""
+    """Serial: attempts run in the thread that called the SDK, one after the other.
 
-    def __init__(self, facts: CallFacts, outlet: Outlet) -> None:
+    Args:
+        facts: What to call.
+        outlet: Where results go.
+        is_over: Whether the run was ended; known here before ``stop`` is called, so that a row
+            that swallows the signal of a person is the last one.
+    """
+
+    def __init__(
+        self, facts: CallFacts, outlet: Outlet, is_over: Callable[[], bool] = lambda: False
+    ) -> None:
         self._facts = facts
         self._outlet = outlet
         self._due: queue.SimpleQueue[Optional[Attempt]] = queue.SimpleQueue()
+        self._is_over = is_over
         self._stopping = False
         self._call: Optional[Call] = None
 
@@ -55,7 +65,7 @@ class CallerEngine:
     def _run(self, attempt: Attempt) -> None:
         self._call = call = Call(self._facts, attempt)
         # only now: stop() sets the one and then cancels the other
-        if self._stopping:
+        if self._stopping or self._is_over():
             self._call = None
             self._outlet.dropped(attempt, None)
             return

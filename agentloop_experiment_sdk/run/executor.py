@@ -30,7 +30,7 @@ class Workers:
         in_caller: Sync attempts may run in the calling thread (serial mode).
         task_timeout: Seconds an attempt may take, None without a limit.
         loop: The event loop of a caller who awaits the run.
-        is_over: Whether that caller was cancelled.
+        is_over: Whether the run was ended, as that caller's cancellation does.
         cluster: The workers of a given executor, which run the attempts; then ``count`` is how many
             it holds at a time, and ``task_timeout`` is the cluster's own.
     """
@@ -73,7 +73,7 @@ def make_engine(solution: Any, facts: CallFacts, outlet: Outlet, workers: Worker
         )
     serial = workers.in_caller and workers.count == 1 and workers.task_timeout is None
     if serial and not _runs_a_loop():  # where one runs, no solution could use asyncio.run
-        return CallerEngine(facts, outlet)
+        return CallerEngine(facts, outlet, workers.is_over)
     return ThreadEngine(facts, outlet, workers.count, workers.task_timeout)
 
 

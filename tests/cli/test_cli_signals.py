@@ -43,8 +43,7 @@ def test_an_agent_in_the_main_thread_that_swallows_a_signal_does_not_keep_the_ru
     run = ("run", "swallows.py:answer", "--serial", "--local", "sums.jsonl", "--json")
     done = cli_process.run(*run, cwd=work)
     assert done.code == code, done.stderr
-    # the next row may have begun before the run, in its own thread, knew of the signal
-    assert (work / "seen").read_text().split() in (["0", "1", "2"], ["0", "1", "2", "3"])
+    assert (work / "seen").read_text().split() == ["0", "1", "2"]
     assert done.events[-1] == {"event": "interrupted", "exit_code": code}
     told, last = done.stderr.splitlines()[-2:]
     assert told.endswith(" of 6 rows are done; run the same command again to go on.")
