@@ -162,7 +162,7 @@ class Experiment:
         Raises:
             ConfigurationError: ``limit`` is no number of rows; nothing else is raised.
         """
-        from .report.arguments import check_count
+        from .arguments import check_count
         from .run.check import Check
 
         check_count("limit", 0 if limit is None else limit, 0)
@@ -335,7 +335,7 @@ def evaluate(result_dir: Path, evaluators: Evaluators) -> ExperimentResult:
         ConfigurationError: There are no evaluators, or an argument cannot be used.
         ResultsDirectoryError: The directory holds no results, or is in use.
     """
-    from .report.arguments import path_of
+    from .arguments import path_of
     from .run.rescore import rescore
 
     return rescore(path_of("result_dir", result_dir), evaluators)

@@ -19,7 +19,17 @@ PACKAGE = "agentloop_experiment_sdk"
 ROOT = pathlib.Path(importlib.util.find_spec(PACKAGE).origin).resolve().parents[1]
 SOURCES = sorted((ROOT / PACKAGE).rglob("*.py"))
 
-FLOOR = {"errors", "models", "output", "jsontext", "lines", "scope", "tracing", "_version"}
+FLOOR = {
+    "arguments",
+    "errors",
+    "models",
+    "output",
+    "jsontext",
+    "lines",
+    "scope",
+    "tracing",
+    "_version",
+}
 MIDDLE = {"plan", "solutions", "evaluate", "results", "report"}
 LOWER = MIDDLE | {"cloud"} | FLOOR
 # room -> the rooms it may import, besides itself; "" is the package root

@@ -8,13 +8,13 @@ import re
 from typing import Any, Callable, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from .. import jsontext
+from ..arguments import check_flags
 from ..errors import ConfigurationError, EvaluationError
 from ..models import SolutionOutput, Task
 from .metric import Verdict, is_number
 from .selection import (
     Check,
     Selector,
-    check_flags,
     check_selector,
     comparison,
     parsed,

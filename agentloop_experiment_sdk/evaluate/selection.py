@@ -57,16 +57,6 @@ def check_name(name: Any) -> None:
         )
 
 
-def check_flags(**flags: Any) -> None:
-    """Raise ConfigurationError unless each of ``flags``, by its name, is True or False.
-
-    A text such as "no" would count as True.
-    """
-    for name, flag in flags.items():
-        if not isinstance(flag, bool):
-            raise ConfigurationError("{} must be True or False, not {!r}.".format(name, flag))
-
-
 def check_selector(selector: Selector) -> None:
     """Raise ConfigurationError unless ``selector`` is None, a path or a callable."""
     if selector is not None and not callable(selector):

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Iterable, List, Mapping, Optional
+from typing import Any, Callable, List, Mapping, Optional
 
-from ..errors import ConfigurationError
+from ..arguments import is_list, unusable
 from .sql import is_utf8
-
-
-def unusable(name: str, value: Any, wanted: str) -> ConfigurationError:
-    """The error that ``name`` must be ``wanted``."""
-    return ConfigurationError("{} must be {}, not {!r}.".format(name, wanted, value))
 
 
 def check_texts(*, may_be_empty: bool = False, **texts: Any) -> None:
@@ -20,20 +15,6 @@ def check_texts(*, may_be_empty: bool = False, **texts: Any) -> None:
     for name, text in texts.items():
         if not isinstance(text, str) or not is_utf8(text) or not (text or may_be_empty):
             raise unusable(name, text, wanted)
-
-
-def check_flags(**flags: Any) -> None:
-    """Raise ConfigurationError unless each of ``flags``, by its name, is True or False."""
-    for name, flag in flags.items():
-        if not isinstance(flag, bool):
-            raise unusable(name, flag, "True or False")
-
-
-def check_count(name: str, value: Any, least: int, most: float = math.inf) -> None:
-    """Raise ConfigurationError unless ``value`` is a whole number from ``least`` to ``most``."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        limits = "{} or more".format(least) if most == math.inf else "{} to {}".format(least, most)
-        raise unusable(name, value, "a whole number, " + limits)
 
 
 def check_seconds(name: str, value: Any) -> None:
@@ -49,9 +30,8 @@ def listed(name: str, values: Any, is_usable: Callable[[Any], bool], wanted: str
     Raises:
         ConfigurationError: It is one text or no list, or an item is not usable.
     """
-    is_list = isinstance(values, Iterable) and not isinstance(values, (str, bytes, Mapping))
-    items = list(values) if is_list else []
-    if not is_list or not all(map(is_usable, items)):
+    items = list(values) if is_list(values) else []
+    if not is_list(values) or not all(map(is_usable, items)):
         raise unusable(name, values, wanted)
     return items
 

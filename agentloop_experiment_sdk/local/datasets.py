@@ -11,8 +11,8 @@ from itertools import zip_longest
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, TextIO, Union
 from urllib.parse import quote
 
+from ..arguments import unusable
 from ..errors import ConfigurationError
-from .arguments import unusable
 from .exchange import ServiceError
 from .sql import DEFAULT_LIMIT, JSON_MARK, GuardedDatabase, QueryResult, quoted, stored_value
 from .store import Document, Store

@@ -18,15 +18,8 @@ from typing import (
     Union,
 )
 
-from .arguments import (
-    check_count,
-    check_flags,
-    check_seconds,
-    check_texts,
-    ids_of,
-    mappings_of,
-    unusable,
-)
+from ..arguments import check_count, check_flags, unusable
+from .arguments import check_seconds, check_texts, ids_of, mappings_of
 from .control import record_of
 from .dataset_operations import load_rows
 from .datasets import Datasets, Rows, read_rows

@@ -6,7 +6,8 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Callable, List, Optional, Tuple, Union
 
-from .arguments import check_count, check_texts, listed, unusable
+from ..arguments import check_count, unusable
+from .arguments import check_texts, listed
 from .exchange import Request
 
 Condition = Callable[[Request], bool]

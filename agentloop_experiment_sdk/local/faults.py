@@ -12,8 +12,9 @@ import time
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from ..arguments import check_count, check_flags, unusable
 from ..errors import ConfigurationError
-from .arguments import check_count, check_flags, check_seconds, check_texts, unusable
+from .arguments import check_seconds, check_texts
 from .exchange import Request
 from .fault import ANY, SLS_ACTIONS, Actions, Condition, Fault, Verdict
 

@@ -6,7 +6,7 @@ import json
 import uuid
 from typing import Any, Dict, Tuple
 
-from .arguments import unusable
+from ..arguments import unusable
 from .exchange import ServiceError
 from .platform import PLAN, RUN, Call, Operation, Platform, invalid, page_of
 

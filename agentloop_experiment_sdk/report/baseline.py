@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .. import jsontext
+from ..arguments import path_of
 from ..errors import ConfigurationError
 from ..lines import counted
 from ..results import layout
 from ..results.stored import mapping_of, number_or_none, read_task_meta
-from .arguments import path_of
 from .measures import RowMeasures, by_task, mean_of, tokens_of
 from .summary import ExperimentResult, PathLike
 

@@ -18,10 +18,10 @@ from typing import (
 )
 
 from .. import jsontext
+from ..arguments import texts_of
 from ..errors import ConfigurationError
 from ..lines import counted
 from ..results.stored import ResultRow
-from .arguments import texts_of
 from .baseline import ItemOutcome
 from .deltas import BETTER, NO_EVIDENCE, WORSE, MetricDelta, delta_of
 from .measures import CATEGORY, PASS_FAIL

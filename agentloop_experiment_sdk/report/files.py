@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ..arguments import path_of
 from ..errors import ConfigurationError
 from ..results import layout
-from .arguments import no_subject, path_of
+from .arguments import no_subject
 from .compare import Comparison
 from .gate import GateResult
 from .html import write_html

@@ -6,11 +6,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Union
 
+from ..arguments import check_flags
 from ..errors import ConfigurationError
 from ..lines import counted
 from ..results.attempts import is_other, setup_of
 from ..results.stored import mapping_of
-from .arguments import check_flags
 from .compare import CandidateComparison, compare
 from .deltas import WORSE
 from .limits import GateCheck, check_limits, limit_checks

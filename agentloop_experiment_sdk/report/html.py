@@ -17,10 +17,10 @@ import time
 import uuid
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
+from ..arguments import check_count, path_of
 from ..errors import ConfigurationError
 from ..results import layout
 from . import cards, pagedata
-from .arguments import check_count, path_of
 from .compare import Comparison
 from .gate import GateResult
 from .sections import Section, Table, markup

@@ -6,7 +6,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from .. import jsontext
-from .arguments import check_count, check_subject
+from ..arguments import check_count
+from .arguments import check_subject
 from .deltas import MetricDelta
 from .measures import MetricSummary
 from .sections import Subject

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Iterable, List, Mapping, Sequence, Union
 from xml.sax.saxutils import escape, quoteattr
 
+from ..arguments import texts_of
 from ..errors import ConfigurationError
 from ..results.stored import ResultRow
-from .arguments import no_subject, texts_of
+from .arguments import no_subject
 from .compare import CandidateComparison, Comparison, answer_text, unified
 from .gate import GateResult
 from .measures import RowMeasures

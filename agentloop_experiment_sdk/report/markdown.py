@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import List, Sequence
 
+from ..arguments import check_count
 from ..lines import one_line
-from .arguments import check_count, check_subject
+from .arguments import check_subject
 from .sections import Section, Subject, Table
 
 # A step summary may hold 1 MiB; GitHub drops a larger one whole.

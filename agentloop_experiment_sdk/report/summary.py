@@ -21,12 +21,13 @@ from typing import (
     Union,
 )
 
+from ..arguments import path_of
 from ..errors import ConfigurationError
 from ..lines import counted
 from ..results.reader import read_results
 from ..results.stored import ResultRow, StoredResults
 from . import measures, statistics
-from .arguments import facts_of, path_of
+from .arguments import facts_of
 from .measures import MetricSummary, Percentiles, RowMeasures, Tokens
 from .pricing import Cost, Prices, cost_of
 from .statistics import Estimate
@@ -46,8 +47,7 @@ class Counts:
         succeeded, failed: Rows that the agent answered, or failed to.
         skipped: Conversations without turns; outside every rate.
         incomplete: Rows without a result yet.
-        undelivered: Done rows that SLS has not acknowledged under the run's record; also those
-            that left the run (changed dataset rows, fewer repeats) before they were delivered.
+        undelivered: Done rows that SLS lacks; also those that left the run before they were sent.
         stale: Task folders of rows that changed in or left the dataset; not counted above.
     """
 

@@ -8,9 +8,10 @@ import unicodedata
 from dataclasses import replace
 from typing import Callable, Container, Iterable, List, Optional, Sequence
 
+from ..arguments import check_count
 from ..errors import ConfigurationError
 from ..lines import encodable, one_line
-from .arguments import check_count, check_subject
+from .arguments import check_subject
 from .sections import Section, Subject, Table
 
 _GAP = "  "

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
 
+from ..arguments import check_count, is_list, path_of, unusable
 from ..errors import ConfigurationError
 from .events import Event
 from .limits import AUTO, AUTO_BEGIN
@@ -56,10 +56,12 @@ class RunSettings:
     first_workers: Optional[int] = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "result_dir", _path("result_dir", self.result_dir))
+        object.__setattr__(self, "result_dir", path_of("result_dir", self.result_dir))
         for name in ("n_repeat", "n_workers", "limit", "stop_if_first"):
-            _check_count(name, getattr(self, name), 1)
-        _check_count("row_retries", self.row_retries, 0)
+            value = getattr(self, name)
+            if value is not None or name in ("n_repeat", "n_workers"):
+                check_count(name, value, 1)
+        check_count("row_retries", self.row_retries, 0)
         for name in ("task_timeout", "drain_timeout", "stop_grace"):
             object.__setattr__(self, name, seconds(name, getattr(self, name)))
         _check_max_failures(self.max_failures)
@@ -69,20 +71,20 @@ class RunSettings:
                 "An executor has a size of its own; give n_workers as a number with it."
             )
         if self.resume not in (None, True, False):
-            raise _unusable("resume", self.resume, "None, True or False")
+            raise unusable("resume", self.resume, "None, True or False")
         if self.on_undelivered not in (COMPLETE, HOLD):
-            raise _unusable("on_undelivered", self.on_undelivered, '"complete" or "hold"')
+            raise unusable("on_undelivered", self.on_undelivered, '"complete" or "hold"')
         if self.on_event is not None and not callable(self.on_event):
-            raise _unusable("on_event", self.on_event, "a callable that takes an event")
+            raise unusable("on_event", self.on_event, "a callable that takes an event")
         object.__setattr__(self, "progress", progress_listener(self.progress))
         if self.item_ids is not None:
             object.__setattr__(self, "item_ids", _ids(self.item_ids))
         for name in ("record_id", "client_token"):
             _check_id(name, getattr(self, name))
         if not isinstance(self.version, str):
-            raise _unusable("version", self.version, "text")
+            raise unusable("version", self.version, "text")
         if not isinstance(self.parameters, Mapping):
-            raise _unusable("parameters", self.parameters, "a mapping")
+            raise unusable("parameters", self.parameters, "a mapping")
 
     def listeners(self) -> Tuple[Listener, ...]:
         """Who is told of events."""
@@ -121,7 +123,7 @@ def _ends(given: Any) -> Tuple[int, int]:
         given = (given[0], given[-1])
     whole = [item for item in given if isinstance(item, int) and not isinstance(item, bool)]
     if len(whole) != 2 or len(given) != 2 or not 1 <= whole[0] <= whole[1]:
-        raise _unusable(
+        raise unusable(
             "n_workers", given, 'a whole number, a range such as (4, 32), or "auto" (1 to 64)'
         )
     return whole[0], whole[1]
@@ -130,20 +132,13 @@ def _ends(given: Any) -> Tuple[int, int]:
 def _check_rate(value: Any) -> None:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if value is not None and not (number and 0 < value < float("inf")):
-        raise _unusable("max_rps", value, "a number of starts per second above 0, or None")
+        raise unusable("max_rps", value, "a number of starts per second above 0, or None")
 
 
 def _ids(value: Any) -> Tuple[Any, ...]:
-    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-        raise _unusable("item_ids", value, "a list of ids")
+    if not is_list(value):
+        raise unusable("item_ids", value, "a list of ids")
     return tuple(value)
-
-
-def _check_count(name: str, value: Any, least: int) -> None:
-    if value is None and name in ("limit", "stop_if_first"):
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise _unusable(name, value, "a whole number, {} or more".format(least))
 
 
 def seconds(name: str, value: Any) -> Optional[float]:
@@ -156,24 +151,14 @@ def seconds(name: str, value: Any) -> Optional[float]:
     if value is None and name in ("task_timeout", "timeout"):
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-        raise _unusable(name, value, "a number of seconds above 0")
+        raise unusable(name, value, "a number of seconds above 0")
     return min(value, LONGEST_S)
-
-
-def _path(name: str, value: Any) -> str:
-    try:
-        path = os.fsdecode(value)
-    except TypeError:
-        path = ""
-    if not path or "\0" in path:
-        raise _unusable(name, value, "a path")
-    return path
 
 
 def _check_id(name: str, value: Any) -> None:
     usable = isinstance(value, str) and value.strip() and not _CONTROL.search(value)
     if value is not None and not usable:
-        raise _unusable(name, value, "a text in one line, or None")
+        raise unusable(name, value, "a text in one line, or None")
 
 
 def _check_max_failures(value: Any) -> None:
@@ -182,8 +167,4 @@ def _check_max_failures(value: Any) -> None:
     count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     share = isinstance(value, float) and 0.0 <= value <= 1.0
     if not (count or share):
-        raise _unusable("max_failures", value, "a count (int), or a share of all rows (0.0 to 1.0)")
-
-
-def _unusable(name: str, value: Any, wanted: str) -> ConfigurationError:
-    return ConfigurationError("{} must be {}, not {!r}.".format(name, wanted, value))
+        raise unusable("max_failures", value, "a count (int), or a share of all rows (0.0 to 1.0)")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections import abc
-from typing import Any, Tuple
+from typing import Any
 
+from ..arguments import unusable
 from ..errors import ConfigurationError
 from .call import is_async
 
@@ -19,30 +19,12 @@ def check_callback(name: str, function: Any, required: bool = False) -> None:
     if function is None and not required:
         return
     if not callable(function):
-        wanted = "a function" if required else "a function, or None"
-        raise ConfigurationError("{} must be {}, not {!r}.".format(name, wanted, function))
+        raise unusable(name, function, "a function" if required else "a function, or None")
     if is_async(function):
         raise ConfigurationError(
             "{} must be a plain function: nothing awaits an async one. Write it without async, or "
             "make the whole solution an async function of your own.".format(name)
         )
-
-
-def checked_names(name: str, value: Any) -> Tuple[str, ...]:
-    """A list of names as a tuple; one text would be taken letter by letter.
-
-    Raises:
-        ConfigurationError: It is no list of texts that are not empty.
-    """
-    is_list = isinstance(value, abc.Iterable) and not isinstance(value, (str, bytes, abc.Mapping))
-    names = tuple(value) if is_list else (None,)
-    if not all(isinstance(item, str) and item for item in names):
-        raise ConfigurationError(
-            "{} must be a list of names such as ['name'], empty for none, not {!r}.".format(
-                name, value
-            )
-        )
-    return names
 
 
 def returned(name: str, value: Any) -> Any:

@@ -9,9 +9,10 @@ import os
 from dataclasses import replace
 from typing import Any, Callable, Literal, Mapping, Optional, Sequence, Tuple, Union
 
+from ..arguments import texts_of
 from ..errors import ConfigurationError
 from ..models import HttpRequestSpec
-from .arguments import check_callback, checked_names
+from .arguments import check_callback
 from .call import is_async
 from .client import HttpClient
 from .command_call import MAX_OUTPUT_BYTES, Directory, Environment, shared_settings
@@ -149,9 +150,9 @@ def multi_turn_http_solution_with(
     )
     places = AnswerPlaces(
         names,
-        checked_names("trace_id_body_paths", trace_id_body_paths),
-        checked_names("session_id_response_headers", session_id_response_headers),
-        checked_names("session_id_body_paths", session_id_body_paths),
+        texts_of("trace_id_body_paths", trace_id_body_paths),
+        texts_of("session_id_response_headers", session_id_response_headers),
+        texts_of("session_id_body_paths", session_id_body_paths),
     )
     build_body = body_builder or PlainBody(session_field, message_field)
     session_headers = _session_headers(session_id_request_headers, inject_session_headers)
@@ -251,7 +252,7 @@ def multi_turn_cli_solution(
 
 
 def _session_headers(names: Sequence[str], inject: bool) -> Tuple[str, ...]:
-    checked = checked_names("session_id_request_headers", names)
+    checked = texts_of("session_id_request_headers", names)
     checked_headers(dict.fromkeys(checked, ""))
     return checked if inject else ()
 
@@ -260,4 +261,4 @@ def _trace_headers(names: Sequence[str]) -> Tuple[str, ...]:
     configured = os.environ.get(TRACE_HEADER_VARIABLE, "").strip()
     if configured and names is TRACE_RESPONSE_HEADERS:
         return (configured, *names)
-    return checked_names("trace_id_response_headers", names)
+    return texts_of("trace_id_response_headers", names)

@@ -10,9 +10,10 @@ from collections import abc
 from dataclasses import dataclass
 from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
+from ..arguments import texts_of
 from ..errors import ConfigurationError
 from ..models import Task
-from .arguments import check_callback, checked_names, returned
+from .arguments import check_callback, returned
 
 _CONTENT_KEYS = (
     "content",
@@ -49,7 +50,7 @@ class TurnSource:
     extractor: Optional[TurnExtractor] = None
 
     def __post_init__(self) -> None:
-        names = checked_names("turns_fallback_fields", self.fallbacks)
+        names = texts_of("turns_fallback_fields", self.fallbacks)
         object.__setattr__(self, "fallbacks", names)
         if not isinstance(self.field, str) or not self.field:
             raise ConfigurationError(

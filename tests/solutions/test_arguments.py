@@ -145,7 +145,7 @@ LISTS = (
 @pytest.mark.parametrize("name", LISTS)
 @pytest.mark.parametrize("value", ["X-Chat", None, 5, [1], ["a", ""], {"a": 1}, b"a"])
 def test_a_list_of_names_is_a_list_of_names(name: str, value: Any) -> None:
-    with pytest.raises(ConfigurationError, match=name + " must be a list of names"):
+    with pytest.raises(ConfigurationError, match=name + " must be a list of texts"):
         chat(**{name: value})
 
 
