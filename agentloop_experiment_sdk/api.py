@@ -209,8 +209,8 @@ def run_experiment(
 ) -> str:
     """Run the plan's dataset through ``solution``, one row after the other.
 
-    A sync solution runs in the calling thread. With ``n_workers`` above 1 it runs like
-    ``run_experiment_parallel``.
+    A sync solution runs in the calling thread, if that runs no event loop. With ``n_workers`` above
+    1 it runs like ``run_experiment_parallel``.
 
     Args:
         config: Which plan to run, and how to reach AgentLoop.

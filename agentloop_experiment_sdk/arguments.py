@@ -46,12 +46,12 @@ def is_list(value: Any) -> bool:
 
 
 def texts_of(name: str, values: Any) -> Tuple[str, ...]:
-    """The texts of a list, none of them empty.
+    """The texts of a list, or the keys of a mapping, none of them empty.
 
     Raises:
         ConfigurationError: It is one text or no list, or holds something else.
     """
-    texts = tuple(values) if is_list(values) else (None,)
+    texts = tuple(values) if is_list(values) or isinstance(values, Mapping) else (None,)
     if not all(isinstance(text, str) and text for text in texts):
         raise unusable(name, values, "a list of texts such as ['name'], empty for none")
     return texts

@@ -113,10 +113,10 @@ class SolutionOutput:
 
 def _facts(meta: Any) -> Dict[str, Any]:
     """A copy of ``meta``."""
-    if not isinstance(meta, abc.Mapping):
-        raise ConfigurationError(
-            "The meta of a SolutionOutput must be a mapping of names to values, not {!r}.".format(
-                type(meta).__name__
-            )
+    if isinstance(meta, abc.Mapping) or hasattr(meta, "keys"):  # an HTTP message, a row of a table
+        return dict(meta)
+    raise ConfigurationError(
+        "The meta of a SolutionOutput must be a mapping of names to values, not {!r}.".format(
+            type(meta).__name__
         )
-    return dict(meta)
+    )

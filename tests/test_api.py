@@ -140,8 +140,8 @@ def test_results_go_to_the_working_directory_by_default(
         ("record_id", " "),
         ("record_id", "a\nb"),
         ("client_token", b"x"),
-        ("version", 3),
-        ("version", None),
+        ("version", ["v"]),
+        ("version", True),
         ("evaluators", [1]),
         ("evaluators", answer),
     ],
@@ -177,6 +177,17 @@ def test_forever_is_a_time_like_any_other(
         assert (result.status, result.counts.undelivered) == ("completed", 0)
     assert sdk.call_solution(answer, Task("t", ROWS[0]), forever).success
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_an_id_that_is_empty_is_none_and_a_version_may_be_a_number(
+    local: LocalAgentLoop, tmp_path: Path
+) -> None:
+    """As a variable of the environment that is not set gives it, and a build its number."""
+    config = config_over(local, ROWS)
+    for number, version in enumerate((None, "", 3, 1.5)):
+        options: Dict[str, Any] = {"record_id": "", "client_token": "", "version": version}
+        result = Experiment(config, answer, tmp_path / str(number), **options).run()
+        assert result.meta["version"] == ("" if version is None else str(version))
 
 
 def test_a_path_may_be_bytes(local: LocalAgentLoop, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email.message
 import types
 from typing import Any
 
@@ -28,6 +29,12 @@ def test_meta_that_is_no_mapping_is_refused(make: Any, meta: Any) -> None:
 
 def test_any_mapping_is_meta() -> None:
     assert SolutionOutput(True, meta=types.MappingProxyType({"a": 1})).meta == {"a": 1}
+
+
+def test_what_is_like_a_mapping_is_meta() -> None:
+    headers: Any = email.message.Message()  # what urllib calls the headers of an answer
+    headers["X-Request-Id"] = "7"
+    assert SolutionOutput.success("a", headers).meta == {"X-Request-Id": "7"}
 
 
 def test_a_row_that_makes_a_wrong_output_fails_and_says_why() -> None:

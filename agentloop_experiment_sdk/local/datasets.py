@@ -237,20 +237,16 @@ def _csv_rows(file: TextIO) -> List[Dict[str, Any]]:
     try:
         names = next(reader, [])
         _check_header(names)
-        # the first one may be the index of a table that pandas wrote
-        nameless = [at for at, name in enumerate(names) if at and not name]
+        nameless = [at for at, name in enumerate(names) if not name]
         for values in reader:
-            _check_values(values, names, nameless, reader.line_num)
+            # a single one, such as the index of a table that pandas wrote, is a column called ""
+            _check_values(values, names, nameless if len(nameless) > 1 else (), reader.line_num)
             if values:
-                cells = enumerate(zip_longest(names, values))
-                rows.append({name: value for at, (name, value) in cells if at not in nameless})
+                rows.append(dict(zip_longest(names, values)))
     except csv.Error as error:
         raise ConfigurationError("line {}: {}".format(reader.line_num, error)) from error
     finally:
         csv.field_size_limit(before)
-    if not any(row.get("") for row in rows):
-        for row in rows:
-            row.pop("", None)
     return rows
 
 
@@ -273,7 +269,7 @@ def _check_values(
             "line {} has more values than the header; put a value that holds a comma in double "
             "quotes".format(line)
         )
-    for at in nameless:  # tables that a spreadsheet wrote often have some, all empty
+    for at in nameless:  # tables that a spreadsheet wrote often have several, all empty
         if at < len(values) and values[at]:
             raise ConfigurationError(
                 "line {} has a value in column {}, and the header has no name for it; name the "

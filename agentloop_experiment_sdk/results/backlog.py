@@ -99,6 +99,11 @@ class Backlog:
         return len(self._fresh) + again + len(self._alone) + self._sending
 
     @property
+    def sending(self) -> int:
+        """How many rows are being sent."""
+        return self._sending
+
+    @property
     def is_failing(self) -> bool:
         """Whether SLS accepted nothing since a request failed."""
         return self._failures > 0

@@ -107,6 +107,12 @@ class Delivery:
             return self._backlog.waiting
 
     @property
+    def sending(self) -> int:
+        """How many rows are being sent; after ``close`` it falls to 0, and no row follows."""
+        with self._changed:
+            return self._backlog.sending
+
+    @property
     def refusal(self) -> Optional[CloudError]:
         """Why SLS refuses everything (keys, permissions, a missing logstore), if it does."""
         with self._changed:

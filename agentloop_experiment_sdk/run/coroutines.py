@@ -14,6 +14,8 @@ from .engine import Outlet, hand_over, wait_for
 from .invoke import Call, CallFacts, invoke_async
 from .loop import PROCESS_LOOP, Heartbeat, call_on
 
+_CLOSED = "The event loop of the run was closed."
+
 
 class LoopEngine:
     """Async solutions on an event loop; no thread per attempt.
@@ -54,13 +56,13 @@ class LoopEngine:
         self._left_behind: Set[Call] = set()
         self._stopping = False
         self._deadlines = Deadlines(task_timeout, self._expire) if task_timeout else None
-        self._heartbeat = Heartbeat(self._loop)
+        self._heartbeat = Heartbeat(self._loop, closed=self._loop_closed)
         self._heartbeat.start()
 
     def submit(self, attempt: Attempt) -> None:
         """Take an attempt."""
         if not call_on(self._loop, self._arrived, attempt):
-            self._outlet.dropped(attempt, RuntimeError("The event loop of the run was closed."))
+            self._outlet.dropped(attempt, RuntimeError(_CLOSED))
 
     def assist(self, finished: threading.Event) -> None:
         """Wait."""
@@ -118,6 +120,8 @@ class LoopEngine:
             # stopped before its first step, or ended by a KeyboardInterrupt
             error = None if task.cancelled() else task.exception()
             self._outlet.dropped(call.attempt, error)
+            if error is not None:
+                self._stop()  # at once: the flow's word comes too late for the next row
         self._forget(call)
 
     def _was_cancelled(self, call: Call) -> None:
@@ -155,6 +159,12 @@ class LoopEngine:
         if task is not None:
             task.cancel()
             self._begin_next()
+
+    def _loop_closed(self) -> None:
+        """Nothing of what waits there will ever end."""
+        running = [call.attempt for call in list(self._running) if call.claim()]
+        for attempt in [*running, *self._due]:
+            self._outlet.dropped(attempt, RuntimeError(_CLOSED))
 
     def _stop(self) -> None:
         self._stopping = True

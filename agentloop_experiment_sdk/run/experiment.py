@@ -139,9 +139,18 @@ class ExperimentRun:
             await asyncio.shield(ended)
         except asyncio.CancelledError:
             self.stop()
-            await asyncio.shield(ended)
+            await self._in_spite_of_cancellation(ended)
             raise
         return self._result()
+
+    async def _in_spite_of_cancellation(self, ended: asyncio.Future[None]) -> None:
+        """Wait for the end of a stopped run; some cancel again and again what they cancelled."""
+        ends = time.monotonic() + self._settings.stop_grace + _PATIENCE_S
+        while not ended.done() and time.monotonic() < ends:
+            try:
+                await asyncio.wait([ended], timeout=_PATIENCE_S)
+            except asyncio.CancelledError:
+                pass
 
     def stop(self) -> None:
         """End the run early, from any thread: running rows are ended or given a grace, finished
@@ -293,7 +302,7 @@ class ExperimentRun:
         try:
             flow.run(left.undelivered, left.unscored)
             self._outcome, error = closing.finish(flow)
-            self._error = self._error or error
+            self._error = self._error or (error and threadless(error)) or error
         except OSError as error:
             # what ended the run counts, not what it then also kept from being written
             self._error = flow.error or unwritable(directory.path, error)

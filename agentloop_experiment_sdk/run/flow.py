@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 RUNNING_GRACE_S = 2.0
 _BATCH = 512
-_NO_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+_NO_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 _TICK_S = 0.05
 
 
@@ -53,7 +53,7 @@ class _State:
     undeliverable: Dict[Key, str] = field(default_factory=dict)
     retrying: Dict[Key, Saved] = field(default_factory=dict)
     done_here: int = 0
-    journal_lost: bool = False
+    sends_no_more: bool = False
 
 
 class Flow:
@@ -322,7 +322,7 @@ class Flow:
     def _cannot_write(self, error: BaseException, journal: bool = False) -> None:
         """End the run, and send no row that could not be noted as sent: it would be doubled."""
         if journal or getattr(error, "errno", None) in _NO_DISK:
-            self._state.journal_lost = True
+            self._state.sends_no_more = True
             self._dispatch.delivery.close()
         self._begin_stop(unwritable(self._directory.path, error))
 
@@ -370,7 +370,8 @@ class Flow:
         delivery.drain()
         patience = self._settings.drain_timeout
         notice = DrainNotice(self._directory.path, patience, self._clock)
-        while not self._state.journal_lost and not delivery.is_drained(patience):
+        state = self._state
+        while not delivery.is_drained(patience) and (delivery.sending or not state.sends_no_more):
             notice.tell(delivery)
             stopped_for = self._clock() - self._state.stopped_at
             if self._state.stopping and stopped_for >= self._settings.stop_grace:

@@ -214,10 +214,17 @@ class Heartbeat:
     Args:
         loop: The loop to watch.
         every_s: Seconds between beats; a beat unanswered until the next one is a stall.
+        closed: Called once if somebody has closed the loop.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, every_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        every_s: float = 5.0,
+        closed: Callable[[], object] = lambda: None,
+    ) -> None:
         self._loop = loop
+        self._closed = closed
         self._every_s = every_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="agentloop-heartbeat", daemon=True)
@@ -236,7 +243,8 @@ class Heartbeat:
             try:
                 self._loop.call_soon_threadsafe(answered.set)
             except RuntimeError:
-                return  # the caller's own loop was closed
+                self._closed()  # the caller's own loop
+                return
             if not answered.wait(self._every_s) and not self._stop.is_set():
                 logger.warning(
                     "The event loop has been blocked for over %g s by %s: a blocking call inside "

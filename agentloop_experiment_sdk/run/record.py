@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 import uuid
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Protocol, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Protocol
 
 from ..errors import CloudError, ExperimentError
 from ..models import Plan
@@ -17,8 +16,6 @@ logger = logging.getLogger(__name__)
 
 _GONE = "it is not there any more"
 _CREATE_TRIES = 3
-_naming = threading.Lock()
-_names: Set[Tuple[str, str, str]] = set()
 _PAGE_SIZE = 50
 _PAGES = 4
 
@@ -234,17 +231,8 @@ class RecordOpener:
         return OpenRecord(record_id, name)
 
     def _new_name(self) -> str:
-        """Plan and time; two runs of this process never share a name."""
-        plan, now = self._plan, self._now()
-        with _naming:
-            while True:
-                stamp = time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(now))
-                name = "{} {}".format(plan.plan_name, stamp)
-                taken = (plan.agent_space, plan.plan_id, name)
-                if taken not in _names:
-                    _names.add(taken)
-                    return name
-                now += 1
+        stamp = time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(self._now()))
+        return "{} {}".format(self._plan.plan_name, stamp)
 
 
 def _unusable(record_id: str, reason: str) -> ExperimentError:

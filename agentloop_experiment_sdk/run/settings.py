@@ -80,9 +80,8 @@ class RunSettings:
         if self.item_ids is not None:
             object.__setattr__(self, "item_ids", _ids(self.item_ids))
         for name in ("record_id", "client_token"):
-            _check_id(name, getattr(self, name))
-        if not isinstance(self.version, str):
-            raise unusable("version", self.version, "text")
+            object.__setattr__(self, name, _id(name, getattr(self, name)))
+        object.__setattr__(self, "version", _version(self.version))
         if not isinstance(self.parameters, Mapping):
             raise unusable("parameters", self.parameters, "a mapping")
 
@@ -155,10 +154,21 @@ def seconds(name: str, value: Any) -> Optional[float]:
     return min(value, LONGEST_S)
 
 
-def _check_id(name: str, value: Any) -> None:
-    usable = isinstance(value, str) and value.strip() and not _CONTROL.search(value)
-    if value is not None and not usable:
+def _id(name: str, value: Any) -> Optional[str]:
+    """An id in one line; None and "" (a variable of the environment that is not set) are none."""
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or not value.strip() or _CONTROL.search(value):
         raise unusable(name, value, "a text in one line, or None")
+    return value
+
+
+def _version(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise unusable("version", value, "a text, or a number")
+    return str(value)
 
 
 def _check_max_failures(value: Any) -> None:

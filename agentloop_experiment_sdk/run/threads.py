@@ -41,6 +41,7 @@ class ThreadEngine:
         self._facts = facts
         self._outlet = outlet
         self._n_workers = n_workers
+        self._most_threads = n_workers
         self._due: queue.SimpleQueue[Optional[Attempt]] = queue.SimpleQueue()
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
@@ -56,7 +57,7 @@ class ThreadEngine:
         """Take an attempt; a thread is started if none is idle and the limit allows it."""
         with self._lock:
             self._queued += 1
-            start = self._queued > self._idle and self._alive < self._n_workers
+            start = self._queued > self._idle and self._alive < self._most_threads
             if start:
                 self._alive += 1
         self._due.put(attempt)
@@ -95,7 +96,7 @@ class ThreadEngine:
         except RuntimeError as error:
             with self._lock:
                 self._alive -= 1
-                alive, self._n_workers = self._alive, max(1, self._alive)
+                alive = self._most_threads = self._alive
             if not alive:
                 raise
             logger.warning(
@@ -163,5 +164,10 @@ class ThreadEngine:
         with self._lock:
             self._left_behind += 1
             stuck = self._left_behind
-        if end_late(self._outlet, call, seconds, stuck, self._n_workers):
+        if not end_late(self._outlet, call, seconds, stuck, self._n_workers):
+            return
+        try:
             self._add_thread()
+        except RuntimeError as error:
+            for attempt in queued(self._due):  # nobody is left to take them
+                self._outlet.dropped(attempt, error)

@@ -233,30 +233,24 @@ def test_a_table_whose_columns_share_a_name_is_refused(local, tmp_path, header, 
 
 
 @pytest.mark.parametrize(
-    "lines, columns, rows",
-    [
-        (["id,q,,", "1,a,,", "2,b"], ["id", "q"], [["1", "a"], ["2", "b"]]),
-        ([",id,,q", ",1,,a", "", ",2,"], ["id", "q"], [["1", "a"], ["2", None]]),
-        (["id,q,", "1,a,", "2,b"], ["id", "q"], [["1", "a"], ["2", "b"]]),
-    ],
+    "lines",
+    [["id,q,,", "1,a,,", "2,b"], [",id,,q", ",1,,a", "", ",2,,b"], ["id,q,", "1,a,", "2,b"]],
 )
-def test_columns_without_name_and_values_are_passed_over(
-    local, client, tmp_path, lines, columns, rows
-):
+def test_columns_without_name_and_values_do_no_harm(local, tmp_path, lines):
     table = tmp_path / "rows.csv"
     table.write_text("\n".join(lines), encoding="utf-8")
     local.load_dataset(table)
-    schema = client.get_dataset(SPACE, "dataset", m.GetDatasetRequest()).body.schema
-    assert list(schema) == columns
-    assert ids(local, "SELECT id FROM dataset ORDER BY id") == [row[0] for row in rows]
-    assert ids(local, "SELECT q FROM dataset ORDER BY id") == [row[1] for row in rows]
+    assert ids(local, "SELECT id FROM dataset ORDER BY id") == ["1", "2"]
+    assert ids(local, "SELECT q FROM dataset ORDER BY id") == ["a", "b"]
+    # as earlier versions read them: another set of columns would make every row a new task
+    assert not any(ids(local, 'SELECT "" FROM dataset'))
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("id,q,,\n1,a,,\n2,b,,c\n", "line 3 has a value in column 4"),
-        ('id,q,\n1,"two\nlines",\n2,b,c\n', "line 4 has a value in column 3"),
+        ('id,q,,\n1,"two\nlines",,\n2,b,c,\n', "line 4 has a value in column 3"),
         (",,\n,,\n", "names no column"),
     ],
 )

@@ -171,6 +171,29 @@ def test_no_row_is_sent_once_the_disk_is_full(
     assert sorted(int(row["dataset.id"]) for row in local.rows()) == list(range(40))
 
 
+def test_rows_on_their_way_when_the_disk_is_full_are_noted_and_not_sent_again(
+    local: LocalAgentLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agentloop_experiment_sdk.results.attempts import AttemptWriter
+
+    config = config_for(local, 6)
+    plain = AttemptWriter.save
+    local.faults.latency(0.3, "PutLogs")
+
+    def save(writer: AttemptWriter, result: Any) -> Any:
+        if result.attempt.task.input["id"] == "5":
+            assert local.wait_for("PutLogs", 1, 30.0)  # the others are on their way
+            full()
+        return plain(writer, result)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(AttemptWriter, "save", save)
+        with pytest.raises(ResultsDirectoryError, match="No space left on device"):
+            run(config, lambda task: "fine", tmp_path, n_workers=1)
+    run(config, lambda task: "fine", tmp_path)
+    assert sorted(row["dataset.id"] for row in local.rows()) == list("012345")
+
+
 def test_a_disk_that_is_full_when_nothing_is_left_to_do_is_an_error_too(
     local: LocalAgentLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,12 +16,13 @@ from typing import Any, Callable, List, Optional, Tuple
 import pytest
 from run_support import CAP_S, config_for, run, wait_until
 
+from agentloop_experiment_sdk import Experiment, load_result
 from agentloop_experiment_sdk.errors import RunAbortedError
 from agentloop_experiment_sdk.models import Attempt, Result, SolutionOutput, Task
 from agentloop_experiment_sdk.run.engine import Outlet
 from agentloop_experiment_sdk.run.executor import Workers, make_engine
 from agentloop_experiment_sdk.run.invoke import Call, CallFacts
-from agentloop_experiment_sdk.run.loop import PROCESS_LOOP
+from agentloop_experiment_sdk.run.loop import PROCESS_LOOP, Heartbeat
 from agentloop_experiment_sdk.run.single import call_solution
 from agentloop_experiment_sdk.run.threads import ThreadEngine
 from agentloop_experiment_sdk.scope import current_scope
@@ -331,8 +332,9 @@ def test_the_loop_survives_a_child_task_that_exits(caplog: pytest.LogCaptureFixt
 @pytest.mark.parametrize("kind", ["threads", "coroutines"])
 def test_a_keyboard_interrupt_inside_a_solution_is_not_a_failed_row(kind: str) -> None:
     bench = bench_of(kind, raises(KeyboardInterrupt())).run(4)
-    assert [type(error) for _, error in bench.dropped] == [KeyboardInterrupt]
-    assert len(bench.results) == 3
+    assert [type(error) for _, error in bench.dropped if error] == [KeyboardInterrupt]
+    assert all(result.output.success for result in bench.results)
+    assert len(bench.results) + len(bench.dropped) == 4
 
 
 def test_a_keyboard_interrupt_in_serial_mode_leaves_the_caller() -> None:
@@ -919,3 +921,68 @@ def test_a_run_that_the_system_refuses_every_thread_says_so(
     monkeypatch.setattr(ThreadEngine, "_start_thread", refuse)
     with pytest.raises(RunAbortedError, match="smaller n_workers"):
         run(config_for(local), lambda task: 1, tmp_path)
+
+
+def test_a_run_that_can_start_no_thread_for_a_stuck_one_ends(
+    local: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, started = ThreadEngine._start_thread, []  # type: ignore[var-annotated]
+
+    def only_one(engine: ThreadEngine) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(engine)
+        plain(engine)
+
+    monkeypatch.setattr(ThreadEngine, "_start_thread", only_one)
+    release = threading.Event()
+    with pytest.raises(RunAbortedError, match="smaller n_workers"):
+        run(
+            config_for(local, 8),
+            lambda task: release.wait(CAP_S),
+            tmp_path,
+            n_workers=5,
+            task_timeout=0.1,
+        )
+    release.set()
+
+
+def test_a_callers_loop_that_is_closed_early_ends_its_run(
+    local: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Heartbeat.__init__, "__defaults__", (0.05, lambda: None))
+    begun = threading.Event()
+
+    async def solution(task: Task) -> None:
+        begun.set()
+        await asyncio.sleep(CAP_S)
+
+    experiment = Experiment(config_for(local), solution, tmp_path)
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(experiment.arun())
+
+    async def until_begun() -> None:
+        while not begun.is_set():
+            await asyncio.sleep(0.005)
+
+    loop.run_until_complete(until_begun())
+    loop.close()
+    wait_until(lambda: load_result(tmp_path).status == "failed")
+    del task
+
+
+def test_after_an_interrupt_inside_an_async_row_no_other_begins() -> None:
+    calls: List[int] = []
+
+    async def solution(task: Task) -> None:
+        calls.append(task.input["n"])
+        if task.input["n"] == 0:
+            raise KeyboardInterrupt
+        await asyncio.sleep(CAP_S)
+
+    bench = Bench(solution, 2)
+    bench.submit(6)
+    bench.wait()
+    bench.engine.close()
+    assert len(bench.dropped) == 6 and set(calls) <= {0, 1}
+    assert [type(error) for _, error in bench.dropped if error] == [KeyboardInterrupt]

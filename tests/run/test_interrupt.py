@@ -666,3 +666,24 @@ def test_a_row_that_runs_out_of_its_own_time_fails_and_does_not_end_an_awaited_r
     assert (result.status, result.counts.succeeded, result.counts.failed) == ("completed", 10, 2)
     (record_id,) = local.records()
     assert counters(local, record_id) == completed(12, 2)
+
+
+def test_a_caller_who_cancels_again_and_again_waits_for_the_end_of_the_run(
+    local: LocalAgentLoop, tmp_path: Path
+) -> None:
+    config = config_for(local, 5)
+    local.faults.latency(0.5, "PutLogs")
+
+    async def main() -> None:
+        running = asyncio.ensure_future(Experiment(config, answer, tmp_path).arun())
+        while len(solutions(tmp_path)) < 5:
+            await asyncio.sleep(0.005)
+        while not running.done():
+            running.cancel()  # as anyio does until a scope is left
+            await asyncio.sleep(0.005)
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(main())
+    assert meta_of(tmp_path)["status"] != "running"
+    assert run(config, answer, tmp_path).counts.succeeded == 5  # nobody holds the directory

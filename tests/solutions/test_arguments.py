@@ -143,7 +143,7 @@ LISTS = (
 
 
 @pytest.mark.parametrize("name", LISTS)
-@pytest.mark.parametrize("value", ["X-Chat", None, 5, [1], ["a", ""], {"a": 1}, b"a"])
+@pytest.mark.parametrize("value", ["X-Chat", None, 5, [1], ["a", ""], b"a"])
 def test_a_list_of_names_is_a_list_of_names(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=name + " must be a list of texts"):
         chat(**{name: value})
