@@ -270,7 +270,7 @@ def test_bad_options_are_refused(tmp_path):
     for names in ("ab", 5, {"a", "b"}, iter("ab")):
         with pytest.raises(ConfigurationError, match="names must be a list"):
             compare([path, path], names=names)
-    for lower in ("latency", None, 5, [None], {"f": 1}):
+    for lower in ("latency", None, 5, [None], {5: 1}):
         with pytest.raises(ConfigurationError, match="lower_is_better must be a list of texts"):
             compare([path, path], lower_is_better=lower)
     for confidence in (0, 1.0, 95, "0.9"):

@@ -129,7 +129,7 @@ def test_every_condition_of_a_gate_is_a_test_case(tmp_path, passed):
     assert [case.get("name") for case in suite.iter("testcase")][0] == "answered"
 
 
-@pytest.mark.parametrize("metrics", ["em", None, 5, [5], {"em": 1}])
+@pytest.mark.parametrize("metrics", ["em", None, 5, [5], {1: 1}])
 def test_metrics_that_are_no_list_of_texts_are_refused(tmp_path, metrics):
     result = load_result(build(tmp_path, [row("a", scores={"em": False})]))
     with pytest.raises(ConfigurationError, match="metrics must be a list of texts"):
