@@ -211,7 +211,8 @@ def test_a_proxy_in_the_environment_does_not_catch_loopback_calls(server, variab
         monkeypatch.setenv(variable, proxy.url)
         monkeypatch.setenv("HTTPS_PROXY", proxy.url)
         assert server.api().get_plan("s", "p") == {"requestId": "r-1"}
-        assert proxy.seen == []
+        # a thread that another test left behind may ask the proxy for something else
+        assert [seen for seen in proxy.seen if server.url in seen.target] == []
     assert len(server.seen) == 1
 
 
