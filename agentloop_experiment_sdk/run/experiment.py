@@ -53,6 +53,7 @@ from .settings import RunSettings
 from .writers import WriterPool
 
 _PATIENCE_S = 5.0
+_SLICE_S = 0.2
 
 
 class ExperimentRun:
@@ -108,8 +109,11 @@ class ExperimentRun:
         except BaseException:
             if self._flow is not None:
                 self.stop()
-                # bounded: the interruption may have come before the flow began to run
-                self._flow.finished.wait(self._settings.stop_grace + _PATIENCE_S)
+                # bounded: the interruption may have come before the flow began to run; in slices,
+                # so that a second Ctrl-C is seen whenever it comes
+                ends = time.monotonic() + self._settings.stop_grace + _PATIENCE_S
+                while not self._flow.finished.wait(_SLICE_S) and time.monotonic() < ends:
+                    pass
             raise
         finally:
             if self._cluster is not None:
